@@ -1,0 +1,145 @@
+"""Where every field of Kafka's record formats lies. The grammar is in docs/formats/.
+
+Names ending in ``_AT`` are byte positions inside a header; nothing else in the project spells one.
+``_layout.pxd`` holds the same numbers for the kernel, and a test compares the two.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+# Every entry of 0.8 and later starts alike: offset, size, four bytes, magic.
+OFFSET_AT: Final = 0
+SIZE_AT: Final = 8
+LOG_OVERHEAD: Final = 12  # the size field counts the bytes after itself
+MAGIC_AT: Final = 16
+PREFIX_SIZE: Final = 17  # the least that tells which format an entry has
+
+# Magic 0 and 1: one message (or one wrapper around a compressed message set).
+MESSAGE_CRC_AT: Final = 12
+MESSAGE_CRC_FROM: Final = 16  # the CRC-32 covers magic to the end
+MESSAGE_ATTRIBUTES_AT: Final = 17
+MESSAGE_TIMESTAMP_AT: Final = 18  # magic 1 only
+MESSAGE_KEY_AT_V0: Final = 18
+MESSAGE_KEY_AT_V1: Final = 26
+MESSAGE_SIZE_MIN_V0: Final = 14  # crc, magic, attributes, two lengths
+MESSAGE_SIZE_MIN_V1: Final = 22
+
+# Magic 2: the record batch.
+LEADER_EPOCH_AT: Final = 12
+CRC_AT: Final = 17
+CRC_FROM: Final = 21  # the CRC-32C covers attributes to the end
+ATTRIBUTES_AT: Final = 21
+LAST_OFFSET_DELTA_AT: Final = 23
+BASE_TIMESTAMP_AT: Final = 27
+MAX_TIMESTAMP_AT: Final = 35
+PRODUCER_ID_AT: Final = 43
+PRODUCER_EPOCH_AT: Final = 51
+BASE_SEQUENCE_AT: Final = 53
+RECORD_COUNT_AT: Final = 57
+BATCH_HEADER_SIZE: Final = 61
+BATCH_LENGTH_MIN: Final = BATCH_HEADER_SIZE - LOG_OVERHEAD
+RECORD_SIZE_MIN: Final = 7  # length, attributes, two deltas, two lengths, header count: a byte each
+
+# 0.7: length, magic, [attributes,] crc, payload; the offset is the byte position.
+V07_LENGTH_SIZE: Final = 4
+V07_MAGIC_AT: Final = 4
+V07_CRC_AT_V0: Final = 5
+V07_ATTRIBUTES_AT: Final = 5
+V07_CRC_AT_V1: Final = 6
+V07_LENGTH_MIN_V0: Final = 5
+V07_LENGTH_MIN_V1: Final = 6
+
+# Attributes.
+CODEC_MASK: Final = 0x07
+APPEND_TIME_MASK: Final = 0x08
+TRANSACTIONAL_MASK: Final = 0x10
+CONTROL_MASK: Final = 0x20
+DELETE_HORIZON_MASK: Final = 0x40
+
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+INT64_MIN: Final = -(2**63)
+
+
+class Magic(IntEnum):
+    """The format of one entry, as its magic byte says."""
+
+    V0 = 0
+    V1 = 1
+    V2 = 2
+
+
+class Codec(IntEnum):
+    """Compression codecs by the number that the attributes carry."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class TimestampType(IntEnum):
+    """Where a record's timestamp comes from. Magic 0 has none."""
+
+    NONE = -1
+    CREATE_TIME = 0
+    APPEND_TIME = 1
+
+
+class Ending(IntEnum):
+    """How a walk over a region came to its end, or why it paused.
+
+    END, INCOMPLETE and CORRUPT are what the bytes say. FULL and COMPRESSED are how the kernel hands
+    control back: the output is full, or the batch at this position must be decompressed first.
+    """
+
+    END = 0
+    INCOMPLETE = 1
+    CORRUPT = 2
+    FULL = 3
+    COMPRESSED = 4
+
+
+class Reason(IntEnum):
+    """Why an entry is CORRUPT or INCOMPLETE. The names are stable: programs may compare them."""
+
+    NONE = 0
+    SHORT_TAIL = 1
+    ZERO_TAIL = 2
+    SIZE_TOO_SMALL = 3
+    SIZE_TOO_LARGE = 4
+    UNKNOWN_MAGIC = 5
+    CRC_MISMATCH = 6
+    OFFSET_RANGE = 7
+    LEADER_EPOCH_RANGE = 8
+    OFFSET_ORDER = 9
+    OFFSET_GAP = 10
+    UNKNOWN_CODEC = 11
+    LAST_OFFSET_DELTA_RANGE = 12
+    RECORD_COUNT_RANGE = 13
+    RECORD_LENGTH = 14
+    VARINT = 15
+    FIELD_LENGTH = 16
+    RECORD_TRAILING_BYTES = 17
+    BATCH_TRAILING_BYTES = 18
+    OFFSET_DELTA_RANGE = 19
+    HEADER_COUNT = 20
+    HEADER_KEY_NULL = 21
+    COMPRESSED_DATA = 22
+    DECOMPRESSED_TOO_LARGE = 23
+    NESTED_COMPRESSION = 24
+    EMPTY_WRAPPER = 25
+    WRAPPER_OFFSET = 26
+    TIMESTAMP_RANGE = 27
+    NOT_ALL_DECODED = 28
+
+
+assert LOG_OVERHEAD == SIZE_AT + 4
+assert PREFIX_SIZE == MAGIC_AT + 1
+assert MESSAGE_SIZE_MIN_V0 == MESSAGE_KEY_AT_V0 + 8 - LOG_OVERHEAD
+assert MESSAGE_SIZE_MIN_V1 == MESSAGE_KEY_AT_V1 + 8 - LOG_OVERHEAD
+assert CRC_FROM == CRC_AT + 4 == ATTRIBUTES_AT
+assert BATCH_HEADER_SIZE == RECORD_COUNT_AT + 4

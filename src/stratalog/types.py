@@ -1,0 +1,45 @@
+"""The glossary as types: integers that must not be mixed have different names.
+
+``Offset`` counts records in a partition; ``Position`` counts bytes in one file. A position is never
+called an offset.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, NewType
+
+__all__ = [
+    "NO_LEADER_EPOCH",
+    "NO_PRODUCER_EPOCH",
+    "NO_PRODUCER_ID",
+    "NO_SEQUENCE",
+    "NO_TIMESTAMP",
+    "LeaderEpoch",
+    "Offset",
+    "Position",
+    "ProducerId",
+    "TimestampMs",
+    "TopicPartition",
+]
+
+Offset = NewType("Offset", int)
+Position = NewType("Position", int)
+TimestampMs = NewType("TimestampMs", int)
+LeaderEpoch = NewType("LeaderEpoch", int)
+ProducerId = NewType("ProducerId", int)
+
+NO_TIMESTAMP = TimestampMs(-1)
+NO_LEADER_EPOCH = LeaderEpoch(-1)
+NO_PRODUCER_ID = ProducerId(-1)
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+
+
+class TopicPartition(NamedTuple):
+    """A topic's name and the index of one of its partitions; prints as its folder is named."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
