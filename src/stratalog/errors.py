@@ -89,7 +89,9 @@ class LimitExceededError(CorruptionError):
 class StorageError(StratalogError, OSError):
     """The operating system refused: a file is missing, unreadable, not a regular file, or I/O failed."""
 
-    def __init__(self, detail: str, *, path: str | os.PathLike[str], errno: int | None = None) -> None:
+    def __init__(
+        self, detail: str, *, path: str | os.PathLike[str], errno: int | None = None
+    ) -> None:
         super().__init__(detail)
         self.detail = detail
         self.path = os.fspath(path)

@@ -6,7 +6,7 @@ Names ending in ``_AT`` are byte positions inside a header; nothing else in the 
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from typing import Final
 
 # Every entry of 0.8 and later starts alike: offset, size, four bytes, magic.
@@ -133,9 +133,62 @@ class Reason(IntEnum):
     NESTED_COMPRESSION = 24
     EMPTY_WRAPPER = 25
     WRAPPER_OFFSET = 26
-    TIMESTAMP_RANGE = 27
-    NOT_ALL_DECODED = 28
 
+
+class Check(IntFlag):
+    """What a walk looks at beyond each header's own plausibility."""
+
+    NONE = 0
+    CRC = 1
+    ORDER = 2  # every batch lies above the one before it
+    CONTIGUOUS = 4  # every batch starts where the one before it ended (not so after compaction)
+    COUNTS = 8  # the records of an uncompressed batch are as many, and end where, the header says
+    INCLUDE_CONTROL = 16  # not a check: decode control batches too
+
+
+class Column(IntFlag):
+    """The columns that the kernel can build, as bits."""
+
+    OFFSET = 1
+    TIMESTAMP = 2  # microseconds, for Arrow and Spark; null where they do not fit 64 bits
+    TIMESTAMP_TYPE = 4
+    KEY = 8
+    VALUE = 16
+    HEADERS = 32
+    POSITION = 64
+    BASE_OFFSET = 128
+    PRODUCER_ID = 256
+    PRODUCER_EPOCH = 512
+    SEQUENCE = 1024
+    LEADER_EPOCH = 2048
+    CODEC = 4096
+    IS_CONTROL = 8192
+    IS_TRANSACTIONAL = 16384
+    TIMESTAMP_MS = 32768  # milliseconds as they are stored
+
+
+class Row(IntEnum):
+    """The fields of a header row: what a walk tells of one batch, as 64-bit integers."""
+
+    POSITION = 0
+    SIZE = 1
+    MAGIC = 2
+    ATTRIBUTES = 3
+    BASE_OFFSET = 4  # -1 for a wrapper: only its contents tell
+    LAST_OFFSET = 5
+    BASE_TIMESTAMP = 6
+    MAX_TIMESTAMP = 7
+    RECORD_COUNT = 8  # -1 for a wrapper
+    PRODUCER_ID = 9
+    PRODUCER_EPOCH = 10
+    BASE_SEQUENCE = 11
+    LEADER_EPOCH = 12
+    CRC = 13
+    PAYLOAD_POSITION = 14
+    PAYLOAD_SIZE = 15
+
+
+ROW_WIDTH: Final = len(Row)
 
 assert LOG_OVERHEAD == SIZE_AT + 4
 assert PREFIX_SIZE == MAGIC_AT + 1

@@ -1,0 +1,104 @@
+"""Walk a log file window by window: the part that scan, count and verify share.
+
+Each of them steps over a window with a kernel call of its own; this module loads the windows, makes them
+larger for a batch that does not fit, and tells a torn tail at the end of the file from one at the end of a
+window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from stratalog.errors import CorruptionError
+from stratalog.records.columns import Pause
+from stratalog.records.layout import LOG_OVERHEAD, SIZE_AT, V07_LENGTH_SIZE, Ending, Reason
+from stratalog.storage.log_file import LogFile, Window
+
+__all__ = ["FileEnd", "Step", "walk_windows"]
+
+#: Goes over a window from a position in it and says where it stopped and why.
+Step = Callable[[Window, int], Pause]
+
+_SPARSE_WINDOW: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class FileEnd:
+    """How a file ended: where, and what lies behind that place unread."""
+
+    path: str
+    size: int
+    pause: Pause
+
+    @property
+    def is_clean(self) -> bool:
+        return self.pause.ending == Ending.END
+
+    @property
+    def unread_bytes(self) -> int:
+        return self.size - self.pause.position
+
+    def error(self) -> CorruptionError:
+        return self.pause.error().located(path=self.path)
+
+
+def walk_windows(log_file: LogFile, step: Step, *, max_batch_bytes: int) -> Iterator[Pause]:
+    """Take ``step`` over the whole file. Yields every pause that is FULL, so that the caller may
+    empty what it fills, and last the pause that ends the file; positions are the file's."""
+    window = Window(log_file)
+    window.load(0)
+    at = 0
+    while True:
+        pause = step(window, at)
+        if pause.ending == Ending.FULL:
+            yield _in_file(pause, window)
+            at = pause.position
+            continue
+        if window.is_last or pause.ending == Ending.CORRUPT:
+            yield _in_file(pause, window)
+            return
+        if pause.ending == Ending.INCOMPLETE and pause.reason == Reason.ZERO_TAIL:
+            yield _zero_tail(log_file, window.position + pause.position)
+            return
+        wanted = _size_at(window, pause.position, log_file.is_v07)
+        if wanted is not None and wanted > max_batch_bytes:
+            yield Pause(
+                window.position + pause.position, Ending.CORRUPT, Reason.SIZE_TOO_LARGE,
+                f"a batch of {wanted} bytes is above max_batch_bytes={max_batch_bytes}",
+            )  # fmt: skip
+            return
+        window.load(window.position + pause.position, wanted)
+        at = 0
+
+
+def _in_file(pause: Pause, window: Window) -> Pause:
+    return Pause(window.position + pause.position, pause.ending, pause.reason, pause.detail)
+
+
+def _size_at(window: Window, at: int, is_v07: bool) -> int | None:
+    """The size that the entry at ``at`` says it has; None where the window does not show it."""
+    size_at, overhead = (0, V07_LENGTH_SIZE) if is_v07 else (SIZE_AT, LOG_OVERHEAD)
+    if at + overhead > window.length:
+        return None
+    return (
+        int.from_bytes(window.data[at + size_at : at + size_at + 4], "big", signed=True) + overhead
+    )
+
+
+def _zero_tail(log_file: LogFile, position: int) -> Pause:
+    """Zeros to the end of a window: a tail only if they go on to the end of the file."""
+    window = Window(log_file)
+    at = position
+    while True:
+        window.load(at)
+        if _any_set(window):
+            return Pause(position, Ending.CORRUPT, Reason.SIZE_TOO_SMALL)
+        if window.is_last:
+            return Pause(position, Ending.INCOMPLETE, Reason.ZERO_TAIL)
+        at += window.length
+
+
+def _any_set(window: Window) -> bool:
+    return window.data[: window.length].count(0) != window.length

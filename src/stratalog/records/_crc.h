@@ -1,0 +1,197 @@
+/* CRC-32C (Castagnoli, magic 2) and CRC-32 (IEEE, magic 0 and 1, 0.7).
+ *
+ * The fastest way that this machine has is chosen once, at run time, by stratalog_crc_init():
+ * the CRC instruction of SSE4.2 or ARMv8, else eight table look-ups for eight bytes. Values go in
+ * and out in their usual, finished form (not inverted), so that a CRC can be continued.
+ */
+#ifndef STRATALOG_CRC_H
+#define STRATALOG_CRC_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#  define STRATALOG_X86 1
+#  include <cpuid.h>
+#  include <nmmintrin.h>
+#  define STRATALOG_CRC_TARGET __attribute__((target("sse4.2")))
+#elif defined(__aarch64__) && (defined(__GNUC__) || defined(__clang__))
+#  define STRATALOG_ARM 1
+#  if defined(__linux__)
+#    include <sys/auxv.h>
+#  endif
+#  if defined(__clang__)
+#    define STRATALOG_CRC_TARGET __attribute__((target("crc")))
+#  else
+#    define STRATALOG_CRC_TARGET __attribute__((target("+crc")))
+#  endif
+#endif
+
+static const uint32_t STRATALOG_CRC32C_POLYNOMIAL = 0x82f63b78u;  /* reflected */
+static const uint32_t STRATALOG_CRC32_POLYNOMIAL = 0xedb88320u;
+
+typedef uint32_t (*stratalog_crc_function)(uint32_t, const uint8_t *, size_t);
+
+static uint32_t stratalog_crc32c_table[8][256];
+static uint32_t stratalog_crc32_table[8][256];
+
+static inline uint64_t stratalog_load64(const uint8_t *data) {
+    uint64_t word;
+    memcpy(&word, data, 8);
+    return word;
+}
+
+static void stratalog_crc_make_table(uint32_t table[8][256], uint32_t polynomial) {
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        uint32_t crc = byte;
+        for (int bit = 0; bit < 8; bit++) crc = (crc >> 1) ^ ((crc & 1) ? polynomial : 0);
+        table[0][byte] = crc;
+    }
+    for (int slice = 1; slice < 8; slice++)
+        for (int byte = 0; byte < 256; byte++)
+            table[slice][byte] =
+                (table[slice - 1][byte] >> 8) ^ table[0][table[slice - 1][byte] & 0xff];
+}
+
+static inline uint32_t stratalog_crc_by_table(
+    uint32_t table[8][256], uint32_t crc, const uint8_t *data, size_t size) {
+    crc = ~crc;
+    while (size >= 8) {
+        uint32_t low = crc ^ ((uint32_t)data[0] | (uint32_t)data[1] << 8 |
+                              (uint32_t)data[2] << 16 | (uint32_t)data[3] << 24);
+        crc = table[7][low & 0xff] ^ table[6][(low >> 8) & 0xff] ^ table[5][(low >> 16) & 0xff] ^
+              table[4][low >> 24] ^ table[3][data[4]] ^ table[2][data[5]] ^ table[1][data[6]] ^
+              table[0][data[7]];
+        data += 8;
+        size -= 8;
+    }
+    while (size--) crc = (crc >> 8) ^ table[0][(crc ^ *data++) & 0xff];
+    return ~crc;
+}
+
+static uint32_t stratalog_crc32c_portable(uint32_t crc, const uint8_t *data, size_t size) {
+    return stratalog_crc_by_table(stratalog_crc32c_table, crc, data, size);
+}
+
+static uint32_t stratalog_crc32_portable(uint32_t crc, const uint8_t *data, size_t size) {
+    return stratalog_crc_by_table(stratalog_crc32_table, crc, data, size);
+}
+
+#if defined(STRATALOG_X86) || defined(STRATALOG_ARM)
+
+/* The instruction takes three cycles but one can start each cycle, so three neighbouring blocks
+ * are run side by side and joined: a CRC is linear, and "followed by BLOCK zero bytes" is a linear
+ * map of its 32 bits, kept as four tables of 256. */
+#define STRATALOG_LONG_BLOCK 2048
+#define STRATALOG_SHORT_BLOCK 256
+
+static uint32_t stratalog_shift_long[4][256];
+static uint32_t stratalog_shift_short[4][256];
+
+static void stratalog_make_shift(uint32_t table[4][256], size_t zero_bytes) {
+    uint32_t image[32];
+    for (int bit = 0; bit < 32; bit++) {
+        uint32_t crc = (uint32_t)1 << bit;
+        for (size_t i = 0; i < zero_bytes; i++)
+            crc = (crc >> 8) ^ stratalog_crc32c_table[0][crc & 0xff];
+        image[bit] = crc;
+    }
+    for (int slice = 0; slice < 4; slice++)
+        for (int byte = 0; byte < 256; byte++) {
+            uint32_t crc = 0;
+            for (int bit = 0; bit < 8; bit++)
+                if (byte >> bit & 1) crc ^= image[slice * 8 + bit];
+            table[slice][byte] = crc;
+        }
+}
+
+static inline uint32_t stratalog_shift(uint32_t table[4][256], uint32_t crc) {
+    return table[0][crc & 0xff] ^ table[1][(crc >> 8) & 0xff] ^ table[2][(crc >> 16) & 0xff] ^
+           table[3][crc >> 24];
+}
+
+#if defined(STRATALOG_X86)
+#  define STRATALOG_STEP64(crc, word) _mm_crc32_u64(crc, word)
+#  define STRATALOG_STEP8(crc, byte) _mm_crc32_u8((uint32_t)(crc), byte)
+#else
+STRATALOG_CRC_TARGET static inline uint64_t stratalog_step64(uint64_t crc, uint64_t word) {
+    uint32_t out;
+    __asm__("crc32cx %w0, %w1, %x2" : "=r"(out) : "r"((uint32_t)crc), "r"(word));
+    return out;
+}
+STRATALOG_CRC_TARGET static inline uint64_t stratalog_step8(uint64_t crc, uint8_t byte) {
+    uint32_t out;
+    __asm__("crc32cb %w0, %w1, %w2" : "=r"(out) : "r"((uint32_t)crc), "r"((uint32_t)byte));
+    return out;
+}
+#  define STRATALOG_STEP64(crc, word) stratalog_step64(crc, word)
+#  define STRATALOG_STEP8(crc, byte) stratalog_step8(crc, byte)
+#endif
+
+#define STRATALOG_THREE_LANES(BLOCK, TABLE)                                   \
+    while (size >= 3 * (BLOCK)) {                                             \
+        uint64_t second = 0, third = 0;                                       \
+        const uint8_t *end = data + (BLOCK);                                  \
+        do {                                                                  \
+            state = STRATALOG_STEP64(state, stratalog_load64(data));          \
+            second = STRATALOG_STEP64(second, stratalog_load64(data + (BLOCK))); \
+            third = STRATALOG_STEP64(third, stratalog_load64(data + 2 * (BLOCK))); \
+            data += 8;                                                        \
+        } while (data < end);                                                 \
+        state = stratalog_shift(TABLE, (uint32_t)state) ^ second;             \
+        state = stratalog_shift(TABLE, (uint32_t)state) ^ third;              \
+        data += 2 * (BLOCK);                                                  \
+        size -= 3 * (BLOCK);                                                  \
+    }
+
+STRATALOG_CRC_TARGET
+static uint32_t stratalog_crc32c_hardware(uint32_t crc, const uint8_t *data, size_t size) {
+    uint64_t state = (uint32_t)~crc;
+    STRATALOG_THREE_LANES(STRATALOG_LONG_BLOCK, stratalog_shift_long)
+    STRATALOG_THREE_LANES(STRATALOG_SHORT_BLOCK, stratalog_shift_short)
+    while (size >= 8) {
+        state = STRATALOG_STEP64(state, stratalog_load64(data));
+        data += 8;
+        size -= 8;
+    }
+    while (size--) state = STRATALOG_STEP8(state, *data++);
+    return ~(uint32_t)state;
+}
+
+static int stratalog_has_crc_instruction(void) {
+#if defined(STRATALOG_X86)
+    unsigned int a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & (1u << 20));  /* SSE4.2 */
+#elif defined(__APPLE__)
+    return 1;
+#elif defined(__linux__)
+    return (getauxval(AT_HWCAP) & (1ul << 7)) != 0;  /* HWCAP_CRC32 */
+#else
+    return 0;
+#endif
+}
+
+#endif  /* STRATALOG_X86 || STRATALOG_ARM */
+
+static stratalog_crc_function stratalog_crc32c = stratalog_crc32c_portable;
+static stratalog_crc_function stratalog_crc32 = stratalog_crc32_portable;
+
+/* Returns 1 where CRC-32C runs on the CRC instruction, 0 where on tables. */
+static int stratalog_crc_init(int allow_hardware) {
+    stratalog_crc_make_table(stratalog_crc32c_table, STRATALOG_CRC32C_POLYNOMIAL);
+    stratalog_crc_make_table(stratalog_crc32_table, STRATALOG_CRC32_POLYNOMIAL);
+    stratalog_crc32c = stratalog_crc32c_portable;
+#if defined(STRATALOG_X86) || defined(STRATALOG_ARM)
+    if (allow_hardware && stratalog_has_crc_instruction()) {
+        stratalog_make_shift(stratalog_shift_long, STRATALOG_LONG_BLOCK);
+        stratalog_make_shift(stratalog_shift_short, STRATALOG_SHORT_BLOCK);
+        stratalog_crc32c = stratalog_crc32c_hardware;
+        return 1;
+    }
+#endif
+    (void)allow_hardware;
+    return 0;
+}
+
+#endif

@@ -1,0 +1,143 @@
+"""Types of the compiled kernel. What each function does: _reference.py, the same names."""
+
+from typing import Any, Final, TypeAlias
+
+_Buffer: TypeAlias = (
+    Any  # anything with the buffer protocol; collections.abc.Buffer is Python 3.12's
+)
+
+NAME: Final[str]
+HARDWARE_CRC: bool
+
+def use_hardware_crc(allowed: bool) -> bool: ...
+def crc32c(data: _Buffer, value: int = 0) -> int: ...
+def crc32(data: _Buffer, value: int = 0) -> int: ...
+def walk(
+    data: _Buffer,
+    position: int,
+    limit: int,
+    rows: memoryview,
+    flags: int = 0,
+    expected: int = -1,
+    size_max: int = ...,
+) -> tuple[int, int, int, int, int]: ...
+def count(
+    data: _Buffer,
+    position: int,
+    limit: int,
+    flags: int = 0,
+    expected: int = -1,
+    size_max: int = ...,
+) -> tuple[int, int, int, int, int, int, int]: ...
+def walk_v07(
+    data: _Buffer,
+    position: int,
+    limit: int,
+    rows: memoryview,
+    flags: int = 0,
+    base_offset: int = 0,
+) -> tuple[int, int, int, int, int]: ...
+
+class Columns:
+    expected: int
+    @property
+    def skipped(self) -> int: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def used(self) -> int: ...
+    def __init__(
+        self,
+        want: int,
+        flags: int = 0,
+        *,
+        views: bool = False,
+        rows_max: int = 65536,
+        bytes_max: int = ...,
+        bounds: tuple[int, int, int, int] | None = None,
+    ) -> None: ...
+    def fill(
+        self,
+        data: _Buffer,
+        position: int,
+        limit: int,
+        *,
+        size_max: int = ...,
+        position_base: int = 0,
+        buffer_index: int = 0,
+    ) -> tuple[int, int, int]: ...
+    def add(
+        self,
+        data: _Buffer,
+        position: int,
+        limit: int,
+        payload: _Buffer,
+        *,
+        position_base: int = 0,
+        buffer_index: int = 0,
+    ) -> tuple[int, int, int]: ...
+    def fill_v07(
+        self,
+        data: _Buffer,
+        position: int,
+        limit: int,
+        *,
+        base_offset: int = 0,
+        buffer_index: int = 0,
+    ) -> tuple[int, int, int]: ...
+    def add_v07(
+        self,
+        data: _Buffer,
+        position: int,
+        limit: int,
+        payload: _Buffer,
+        *,
+        base_offset: int = 0,
+        buffer_index: int = 0,
+    ) -> tuple[int, int, int]: ...
+    def take(self) -> tuple[int, dict[int, Any]]: ...
+
+class Rows:
+    @property
+    def count(self) -> int: ...
+    @property
+    def has_offsets(self) -> bool: ...
+    @property
+    def has_headers(self) -> bool: ...
+    def __init__(
+        self,
+        count: int,
+        *,
+        timestamps: tuple[_Buffer | None, _Buffer, int] | None = None,
+        multiply: int = 1,
+        divide: int = 1,
+        default_timestamp: int = -1,
+        offsets: tuple[_Buffer, int] | None = None,
+        key: tuple[_Buffer | None, _Buffer, _Buffer, int] | None = None,
+        value: tuple[_Buffer | None, _Buffer, _Buffer, int] | None = None,
+        headers: tuple[_Buffer | None, _Buffer, int, Any, Any] | None = None,
+    ) -> None: ...
+
+def encode_records(
+    out: bytearray,
+    rows: Rows,
+    row: int,
+    row_end: int,
+    size_target: int,
+    base_timestamp: int | None = None,
+) -> tuple[int, int, int, int, int, int]: ...
+def encode_messages(
+    out: bytearray,
+    rows: Rows,
+    row: int,
+    row_end: int,
+    size_target: int,
+    magic: int,
+    attributes: int,
+    base_offset: int,
+    relative: bool,
+    append_time: int | None = None,
+) -> tuple[int, int, int, int, int]: ...
+def restamp(
+    data: bytearray | memoryview, position: int, limit: int, next_offset: int, leader_epoch: int
+) -> tuple[int, int, int, int]: ...

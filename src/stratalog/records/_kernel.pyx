@@ -1,0 +1,77 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+# cython: initializedcheck=False, freethreading_compatible=False
+"""The compiled kernel: the loops that touch every byte or every record, and nothing else.
+
+Each function here has a twin of the same name in ``_reference.py``, which says what it must do; a
+property test holds the two together. Rules of the house: no read without a ``limit``, one call for a
+region or a batch, the GIL released for the work, wire grammar above the function that reads it.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy, memset
+
+from stratalog.records._layout cimport *
+
+cdef extern from "_crc.h" nogil:
+    int stratalog_crc_init(int allow_hardware)
+    uint32_t stratalog_crc32c(uint32_t crc, const uint8_t* data, size_t size)
+    uint32_t stratalog_crc32(uint32_t crc, const uint8_t* data, size_t size)
+
+ctypedef const uint8_t* Cursor
+
+cdef enum:
+    GOES_ON = -1  # a header was read: no ending yet
+    NO_MEMORY = -2  # in the place of a reason
+    BLOCK_SLACK = 64  # bytes behind every block, so that a copy may overshoot
+    POOLED_BLOCKS_MAX = 48
+
+cdef extern from *:
+    """
+    #define MICROSECONDS_MAX_MS INT64_C(9223372036854775)  /* the last that fits in microseconds */
+    """
+    const int64_t INT32_MAX
+    const int64_t INT64_MAX
+    const int64_t MICROSECONDS_MAX_MS
+
+NAME = "compiled"
+HARDWARE_CRC = bool(stratalog_crc_init(1))
+
+
+def use_hardware_crc(bint allowed):
+    """For tests: choose between the CRC instruction and the tables; tells which is in use."""
+    global HARDWARE_CRC
+    HARDWARE_CRC = bool(stratalog_crc_init(allowed))
+    return HARDWARE_CRC
+
+
+def crc32c(const uint8_t[::1] data not None, uint32_t value=0):
+    """CRC-32C (Castagnoli) of ``data``, continued from ``value``."""
+    cdef size_t size = data.shape[0]
+    if size:
+        with nogil:
+            value = stratalog_crc32c(value, &data[0], size)
+    return value
+
+
+def crc32(const uint8_t[::1] data not None, uint32_t value=0):
+    """CRC-32 (IEEE) of ``data``, continued from ``value``."""
+    cdef size_t size = data.shape[0]
+    if size:
+        with nogil:
+            value = stratalog_crc32(value, &data[0], size)
+    return value
+
+
+# One module, so that the compiler sees through it; several files, so that people do.
+include "_kernel_cursor.pxi"
+include "_kernel_headers.pxi"
+include "_kernel_memory.pxi"
+include "_kernel_sink.pxi"
+include "_kernel_decode.pxi"
+include "_kernel_v07.pxi"
+include "_kernel_columns.pxi"
+include "_kernel_encode.pxi"

@@ -1,0 +1,300 @@
+# The decoder that Python drives: fill() until it pauses, add() for what had to be decompressed,
+# take() for the columns.
+
+cdef enum:
+    SINK_BLOCKS = 27
+
+
+cdef void sink_blocks(Sink* s, Block** blocks) noexcept:
+    cdef Variable* v
+    cdef int i
+    for i in range(4):
+        v = (&s.key if i == 0 else &s.value if i == 1 else &s.header_key if i == 2
+             else &s.header_value)
+        blocks[3 * i] = &v.offsets
+        blocks[3 * i + 1] = &v.data
+        blocks[3 * i + 2] = &v.valid
+    blocks[12] = &s.offset
+    blocks[13] = &s.timestamp
+    blocks[14] = &s.timestamp_valid
+    blocks[15] = &s.timestamp_ms
+    blocks[16] = &s.timestamp_type
+    blocks[17] = &s.header_ends
+    blocks[18] = &s.position
+    blocks[19] = &s.base_offset
+    blocks[20] = &s.producer_id
+    blocks[21] = &s.producer_epoch
+    blocks[22] = &s.sequence
+    blocks[23] = &s.leader_epoch
+    blocks[24] = &s.codec
+    blocks[25] = &s.is_control
+    blocks[26] = &s.is_transactional
+
+
+cdef class Columns:
+    """Columns under construction, for the wanted bits of ``layout.Column``.
+
+    ``bounds`` are the first and last offset and the first and last timestamp, all inclusive. With
+    ``views`` keys and values become 16-byte views into the buffers they were decoded from, which
+    the caller numbers.
+    """
+
+    cdef Sink sink
+    cdef Bounds bounds
+    cdef int flags
+    cdef int64_t rows_max
+    cdef int64_t bytes_max
+    cdef public int64_t expected  # the offset that must come next, -1 for any
+    cdef readonly int64_t skipped  # batches that the bounds left out by their header
+
+    def __cinit__(self, int want, int flags=0, *, bint views=False, int64_t rows_max=65536,
+                  int64_t bytes_max=8 << 20, bounds=None):
+        self.sink.want = want
+        self.sink.views = views
+        self.flags = flags
+        self.rows_max = rows_max
+        self.bytes_max = bytes_max
+        self.expected = -1
+        if bounds is None:
+            bounds = (-INT64_MAX - 1, INT64_MAX, -INT64_MAX - 1, INT64_MAX)
+        self.bounds.first, self.bounds.last, self.bounds.first_time, self.bounds.last_time = bounds
+
+    def __dealloc__(self):
+        cdef Block* blocks[SINK_BLOCKS]
+        sink_blocks(&self.sink, blocks)
+        for i in range(SINK_BLOCKS):
+            POOL.put(blocks[i][0])
+
+    @property
+    def rows(self):
+        """How many rows stand in the columns."""
+        return self.sink.rows
+
+    @property
+    def used(self):
+        """How many bytes of keys, values and headers stand in the columns."""
+        return used_bytes(&self.sink)
+
+    def fill(self, const uint8_t[::1] data not None, Py_ssize_t position, Py_ssize_t limit, *,
+             int64_t size_max=0x7FFFFFFF, int64_t position_base=0, int buffer_index=0):
+        """Decode batches from ``position`` on until something stops it.
+
+        Answers (position reached, ending, reason). COMPRESSED: the batch at that position is sound
+        as far as its header and CRC tell, and waits for add(). FULL: take() first.
+        """
+        cdef Cursor base = region_start(data, position, limit)
+        cdef Cursor p = base + position
+        cdef Cursor end = base + limit
+        cdef Sink* s = &self.sink
+        cdef int ending, reason
+        cdef Header h
+        self.aim(base, buffer_index, limit)
+        with nogil:
+            while True:
+                ending = parse_header(p, end, size_max, &h, &reason)
+                if ending != GOES_ON:
+                    break
+                reason = check_place(&h, self.flags, self.expected)
+                if reason != REASON_NONE:
+                    ending = ENDING_CORRUPT
+                    break
+                if outside(&self.bounds, &h, self.flags):
+                    self.skipped += 1
+                    self.expected = after(&h)
+                    p += h.size
+                    continue
+                if s.rows and (s.rows + (h.count if h.count > 0 else 1) > self.rows_max
+                               or used_bytes(s) + h.payload_size > self.bytes_max):
+                    ending = ENDING_FULL
+                    break
+                if self.flags & CHECK_CRC and not crc_matches(&h):
+                    ending = ENDING_CORRUPT
+                    reason = REASON_CRC_MISMATCH
+                    break
+                if h.codec != CODEC_NONE and h.payload_size:
+                    ending = ENDING_COMPRESSED
+                    break
+                reason = decode_entry(s, &h, h.payload, h.payload + h.payload_size, self.flags,
+                                      self.expected, position_base + (p - base), &self.bounds)
+                if reason != REASON_NONE:
+                    ending = ENDING_CORRUPT
+                    break
+                self.expected = after(&h)
+                p += h.size
+        if reason == NO_MEMORY:
+            raise MemoryError
+        return p - base, ending, reason
+
+    def add(self, const uint8_t[::1] data not None, Py_ssize_t position, Py_ssize_t limit,
+            const uint8_t[::1] payload not None, *, int64_t position_base=0, int buffer_index=0):
+        """Decode the batch at ``position``, whose records or messages are ``payload``.
+
+        Answers (position behind the batch, ending, reason) like fill(); END when all went well.
+        """
+        cdef Cursor base = region_start(data, position, limit)
+        cdef Cursor inside = region_start(payload, 0, payload.shape[0])
+        cdef Cursor inside_end = inside + payload.shape[0]
+        cdef int ending, reason
+        cdef Header h
+        self.aim(inside, buffer_index, payload.shape[0])
+        with nogil:
+            ending = parse_header(base + position, base + limit, 0x7FFFFFFF, &h, &reason)
+            if ending == GOES_ON:
+                reason = decode_entry(&self.sink, &h, inside, inside_end, self.flags,
+                                      self.expected, position_base + position, &self.bounds)
+                ending = ENDING_END if reason == REASON_NONE else ENDING_CORRUPT
+                if ending == ENDING_END:
+                    self.expected = after(&h)
+                    position += h.size
+        if reason == NO_MEMORY:
+            raise MemoryError
+        return position, ending, reason
+
+    def fill_v07(self, const uint8_t[::1] data not None, Py_ssize_t position, Py_ssize_t limit, *,
+                 int64_t base_offset=0, int buffer_index=0):
+        """fill() for 0.7 files: the offset of an entry is ``base_offset`` plus its position."""
+        cdef Cursor base = region_start(data, position, limit)
+        cdef Cursor p = base + position
+        cdef Cursor end = base + limit
+        cdef Sink* s = &self.sink
+        cdef int ending, reason
+        cdef Header h
+        self.aim(base, buffer_index, limit)
+        with nogil:
+            while True:
+                ending = parse_entry_v07(p, end, wrapping_add(base_offset, p - base), &h, &reason)
+                if ending != GOES_ON:
+                    break
+                if h.base_offset < self.bounds.first or h.base_offset > self.bounds.last:
+                    self.skipped += 1
+                    p += h.size
+                    continue
+                if s.rows and (s.rows + 1 > self.rows_max
+                               or used_bytes(s) + h.payload_size > self.bytes_max):
+                    ending = ENDING_FULL
+                    break
+                if self.flags & CHECK_CRC and not crc_matches_v07(&h):
+                    ending = ENDING_CORRUPT
+                    reason = REASON_CRC_MISMATCH
+                    break
+                if h.codec != CODEC_NONE:
+                    ending = ENDING_COMPRESSED
+                    break
+                reason = decode_entry_v07(s, &h, NULL, NULL, self.flags, &self.bounds)
+                if reason != REASON_NONE:
+                    ending = ENDING_CORRUPT
+                    break
+                p += h.size
+        if reason == NO_MEMORY:
+            raise MemoryError
+        return p - base, ending, reason
+
+    def add_v07(self, const uint8_t[::1] data not None, Py_ssize_t position, Py_ssize_t limit,
+                const uint8_t[::1] payload not None, *, int64_t base_offset=0, int buffer_index=0):
+        """add() for 0.7 files."""
+        cdef Cursor base = region_start(data, position, limit)
+        cdef Cursor inside = region_start(payload, 0, payload.shape[0])
+        cdef Cursor inside_end = inside + payload.shape[0]
+        cdef int ending, reason
+        cdef Header h
+        self.aim(inside, buffer_index, payload.shape[0])
+        with nogil:
+            ending = parse_entry_v07(base + position, base + limit,
+                                     wrapping_add(base_offset, position), &h, &reason)
+            if ending == GOES_ON:
+                reason = decode_entry_v07(&self.sink, &h, inside, inside_end, self.flags,
+                                          &self.bounds)
+                ending = ENDING_END if reason == REASON_NONE else ENDING_CORRUPT
+                if ending == ENDING_END:
+                    position += h.size
+        if reason == NO_MEMORY:
+            raise MemoryError
+        return position, ending, reason
+
+    cdef int aim(self, Cursor start, int buffer_index, Py_ssize_t limit) except -1:
+        if self.sink.views and limit > INT32_MAX:
+            raise ValueError("a view reaches 2 GiB at most: map the region in parts")
+        self.sink.buffer_start = start
+        self.sink.buffer_index = buffer_index
+        return 0
+
+    cdef Arena hand_out(self, Block* block, Py_ssize_t size):
+        cdef Arena arena = Arena.__new__(Arena)
+        cdef size_t capacity = block.capacity
+        arena.block = block[0]
+        arena.size = size
+        block[0] = POOL.get(capacity)
+        if block.data == NULL and capacity:
+            block.data = <uint8_t*>malloc(capacity + BLOCK_SLACK)
+            block.capacity = capacity if block.data != NULL else 0
+        return arena
+
+    cdef tuple hand_out_variable(self, Variable* v, int64_t rows, bint views):
+        cdef int64_t nulls = v.nulls
+        valid = self.hand_out(&v.valid, (rows + 7) >> 3) if nulls else None
+        if views:
+            columns = (valid, self.hand_out(&v.offsets, rows * 16))
+        else:
+            if not grow(&v.offsets, 4):
+                raise MemoryError
+            (<int32_t*>v.offsets.data)[0] = 0
+            columns = (valid, self.hand_out(&v.offsets, (rows + 1) * 4),
+                       self.hand_out(&v.data, v.used))
+        v.used = 0
+        v.nulls = 0
+        return columns
+
+    def take(self):
+        """Hand the columns over as buffers, laid out as Arrow wants them, and start anew.
+
+        Answers (rows, {column bit: buffers}). The first buffer of a nullable column is its validity
+        bitmap, None where nothing is null. Headers: ends, header count, key (offsets, bytes), value.
+        """
+        cdef Sink* s = &self.sink
+        cdef int64_t rows = s.rows
+        cdef int want = s.want
+        cdef dict taken = {}
+        if want & WANT_OFFSET:
+            taken[WANT_OFFSET] = (self.hand_out(&s.offset, rows * 8),)
+        if want & WANT_TIMESTAMP:
+            valid = (self.hand_out(&s.timestamp_valid, (rows + 7) >> 3) if s.timestamp_nulls
+                     else None)
+            taken[WANT_TIMESTAMP] = (valid, self.hand_out(&s.timestamp, rows * 8))
+        if want & WANT_TIMESTAMP_MS:
+            taken[WANT_TIMESTAMP_MS] = (self.hand_out(&s.timestamp_ms, rows * 8),)
+        if want & WANT_TIMESTAMP_TYPE:
+            taken[WANT_TIMESTAMP_TYPE] = (self.hand_out(&s.timestamp_type, rows * 4),)
+        if want & WANT_KEY:
+            taken[WANT_KEY] = self.hand_out_variable(&s.key, rows, s.views)
+        if want & WANT_VALUE:
+            taken[WANT_VALUE] = self.hand_out_variable(&s.value, rows, s.views)
+        if want & WANT_HEADERS:
+            if not grow(&s.header_ends, 4):
+                raise MemoryError
+            (<int32_t*>s.header_ends.data)[0] = 0
+            taken[WANT_HEADERS] = (
+                self.hand_out(&s.header_ends, (rows + 1) * 4), s.header_rows,
+                self.hand_out_variable(&s.header_key, s.header_rows, False)[1:],
+                self.hand_out_variable(&s.header_value, s.header_rows, False))
+        if want & WANT_POSITION:
+            taken[WANT_POSITION] = (self.hand_out(&s.position, rows * 8),)
+        if want & WANT_BASE_OFFSET:
+            taken[WANT_BASE_OFFSET] = (self.hand_out(&s.base_offset, rows * 8),)
+        if want & WANT_PRODUCER_ID:
+            taken[WANT_PRODUCER_ID] = (self.hand_out(&s.producer_id, rows * 8),)
+        if want & WANT_PRODUCER_EPOCH:
+            taken[WANT_PRODUCER_EPOCH] = (self.hand_out(&s.producer_epoch, rows * 2),)
+        if want & WANT_SEQUENCE:
+            taken[WANT_SEQUENCE] = (self.hand_out(&s.sequence, rows * 4),)
+        if want & WANT_LEADER_EPOCH:
+            taken[WANT_LEADER_EPOCH] = (self.hand_out(&s.leader_epoch, rows * 4),)
+        if want & WANT_CODEC:
+            taken[WANT_CODEC] = (self.hand_out(&s.codec, rows),)
+        if want & WANT_IS_CONTROL:
+            taken[WANT_IS_CONTROL] = (self.hand_out(&s.is_control, (rows + 7) >> 3),)
+        if want & WANT_IS_TRANSACTIONAL:
+            taken[WANT_IS_TRANSACTIONAL] = (self.hand_out(&s.is_transactional, (rows + 7) >> 3),)
+        s.rows = 0
+        s.timestamp_nulls = 0
+        s.header_rows = 0
+        return rows, taken

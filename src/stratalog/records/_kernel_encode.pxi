@@ -1,0 +1,455 @@
+# Columns into records and messages, and the edits in place.
+
+cdef struct Field:  # a binary column of Arrow's, read only
+    const uint8_t* valid
+    const int32_t* ends
+    const uint8_t* data
+    int64_t data_size
+    int64_t first
+
+
+cdef class Rows:
+    """Columns to encode: buffers laid out as Arrow has them, checked against ``count`` once.
+
+    ``timestamps`` is (validity or None, int64 buffer, first row), ``offsets`` (int64 buffer, first
+    row) or None for counting from the batch's base, ``key`` and ``value`` (validity or None, int32
+    offsets, bytes, first row) or None for all null, ``headers`` (validity or None, int32 ends,
+    first row, keys, values) or None. A timestamp becomes value * multiply // divide milliseconds.
+    """
+
+    cdef readonly int64_t count
+    cdef list held
+    cdef const uint8_t* timestamp_valid
+    cdef const int64_t* timestamps
+    cdef int64_t first_timestamp
+    cdef int64_t multiply
+    cdef int64_t divide
+    cdef int64_t default_timestamp
+    cdef const int64_t* offsets
+    cdef int64_t first_offset
+    cdef bint has_key
+    cdef bint has_value
+    cdef bint has_header_column
+    cdef Field key
+    cdef Field value
+    cdef const uint8_t* list_valid
+    cdef const int32_t* list_ends
+    cdef int64_t first_list
+    cdef Field header_key
+    cdef Field header_value
+    cdef int64_t header_count
+
+    def __init__(self, int64_t count, *, timestamps=None, int64_t multiply=1, int64_t divide=1,
+                 int64_t default_timestamp=-1, offsets=None, key=None, value=None, headers=None):
+        if count < 0 or multiply < 1 or divide < 1:
+            raise ValueError("a count of rows and a scale are positive")
+        self.held = []
+        self.count = count
+        self.multiply = multiply
+        self.divide = divide
+        self.default_timestamp = default_timestamp
+        if timestamps is not None:
+            valid, values, first = timestamps
+            self.starts_at(first)
+            self.timestamp_valid = self.bitmap(valid, first, count)
+            self.timestamps = <const int64_t*>self.hold(values, (first + count) * 8)
+            self.first_timestamp = first
+        if offsets is not None:
+            values, first = offsets
+            self.starts_at(first)
+            self.offsets = <const int64_t*>self.hold(values, (first + count) * 8)
+            self.first_offset = first
+        self.has_key = key is not None
+        if self.has_key:
+            self.key = self.field(key, count)
+        self.has_value = value is not None
+        if self.has_value:
+            self.value = self.field(value, count)
+        self.has_header_column = headers is not None
+        if self.has_header_column:
+            valid, ends, first, keys, values = headers
+            self.starts_at(first)
+            self.list_valid = self.bitmap(valid, first, count)
+            self.list_ends = <const int32_t*>self.hold(ends, (first + count + 1) * 4)
+            self.first_list = first
+            self.header_count = min(
+                len(memoryview(part[1]).cast("B")) // 4 - 1 - part[3] for part in (keys, values))
+            if self.header_count < 0:
+                raise ValueError("a column is shorter than its row count")
+            self.header_key = self.field(keys, self.header_count)
+            self.header_value = self.field(values, self.header_count)
+
+    @property
+    def has_offsets(self):
+        """Whether the rows bring their own offsets."""
+        return self.offsets != NULL
+
+    @property
+    def has_headers(self):
+        """Whether any row may bring record headers."""
+        return self.has_header_column and self.header_count > 0
+
+    cdef int starts_at(self, int64_t first) except -1:
+        if first < 0:
+            raise ValueError("a column starts before its buffers")
+        return 0
+
+    cdef const uint8_t* hold(self, buffer, int64_t size) except? NULL:
+        cdef const uint8_t[::1] view = memoryview(buffer).cast("B")
+        if size < 0 or view.shape[0] < size:
+            raise ValueError("a column is shorter than its row count")
+        self.held.append(view)
+        return &view[0] if view.shape[0] else <const uint8_t*>b""
+
+    cdef const uint8_t* bitmap(self, buffer, int64_t first, int64_t count) except? NULL:
+        if buffer is None:
+            return NULL
+        return self.hold(buffer, (first + count + 7) >> 3)
+
+    cdef Field field(self, parts, int64_t count) except *:
+        cdef Field f
+        valid, ends, data, first = parts
+        self.starts_at(first)
+        f.valid = self.bitmap(valid, first, count)
+        f.ends = <const int32_t*>self.hold(ends, (first + count + 1) * 4)
+        f.data = self.hold(data, 0)
+        f.data_size = len(memoryview(data).cast("B"))
+        f.first = first
+        return f
+
+
+cdef inline bint get_bit(const uint8_t* bitmap, int64_t row) noexcept nogil:
+    return bitmap == NULL or bitmap[row >> 3] >> (row & 7) & 1
+
+
+cdef inline int field_of(const Field* f, bint present, int64_t row, Cursor* data,
+                         int64_t* size) noexcept nogil:
+    cdef int64_t start, end
+    if not present or not get_bit(f.valid, f.first + row):
+        size[0] = -1
+        return REASON_NONE
+    start = f.ends[f.first + row]
+    end = f.ends[f.first + row + 1]
+    if start < 0 or end < start or end > f.data_size:
+        return REASON_FIELD_LENGTH
+    data[0] = f.data + start
+    size[0] = end - start
+    return REASON_NONE
+
+
+cdef inline int64_t timestamp_of(Rows rows, int64_t row) noexcept nogil:
+    cdef int64_t value
+    if rows.timestamps == NULL or not get_bit(rows.timestamp_valid, rows.first_timestamp + row):
+        return rows.default_timestamp
+    value = rows.timestamps[rows.first_timestamp + row]
+    if rows.multiply != 1:
+        value = <int64_t>(<uint64_t>value * <uint64_t>rows.multiply)
+    if rows.divide != 1:  # down, also below zero
+        value = value // rows.divide - (value % rows.divide < 0)
+    return value
+
+
+cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
+    return (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
+
+
+cdef inline int64_t number_size(int64_t value) noexcept nogil:
+    cdef uint64_t raw = zigzag(value)
+    cdef int64_t size = 1
+    while raw >= 0x80:
+        raw >>= 7
+        size += 1
+    return size
+
+
+cdef inline uint8_t* put_number(uint8_t* out, int64_t value) noexcept nogil:
+    cdef uint64_t raw = zigzag(value)
+    while raw >= 0x80:
+        out[0] = <uint8_t>(raw | 0x80)
+        raw >>= 7
+        out += 1
+    out[0] = <uint8_t>raw
+    return out + 1
+
+
+cdef inline uint8_t* put_number_field(uint8_t* out, Cursor data, int64_t size) noexcept nogil:
+    out = put_number(out, size)
+    if size > 0:
+        memcpy(out, data, size)
+        out += size
+    return out
+
+
+cdef inline uint8_t* put32(uint8_t* out, int64_t value) noexcept nogil:
+    out[0] = <uint8_t>(value >> 24)
+    out[1] = <uint8_t>(value >> 16)
+    out[2] = <uint8_t>(value >> 8)
+    out[3] = <uint8_t>value
+    return out + 4
+
+
+cdef inline uint8_t* put64(uint8_t* out, int64_t value) noexcept nogil:
+    return put32(put32(out, value >> 32), value)
+
+
+cdef int header_range(Rows rows, int64_t row, int64_t* start, int64_t* end) noexcept nogil:
+    start[0] = 0
+    end[0] = 0
+    if not rows.has_header_column or not get_bit(rows.list_valid, rows.first_list + row):
+        return REASON_NONE
+    start[0] = rows.list_ends[rows.first_list + row]
+    end[0] = rows.list_ends[rows.first_list + row + 1]
+    if start[0] < 0 or end[0] < start[0] or end[0] > rows.header_count:
+        return REASON_HEADER_COUNT
+    return REASON_NONE
+
+
+cdef int headers_size(Rows rows, int64_t row, int64_t* size) noexcept nogil:
+    cdef int64_t start, end, i, key_size, value_size
+    cdef Cursor data
+    cdef int reason = header_range(rows, row, &start, &end)
+    if reason != REASON_NONE:
+        return reason
+    size[0] = number_size(end - start)
+    for i in range(start, end):
+        reason = field_of(&rows.header_key, True, i, &data, &key_size)
+        if reason == REASON_NONE and key_size < 0:
+            reason = REASON_HEADER_KEY_NULL
+        if reason == REASON_NONE:
+            reason = field_of(&rows.header_value, True, i, &data, &value_size)
+        if reason != REASON_NONE:
+            return reason
+        size[0] += number_size(key_size) + key_size + number_size(value_size)
+        size[0] += value_size if value_size > 0 else 0
+    return REASON_NONE
+
+
+cdef int body_size(Rows rows, int64_t row, int64_t timestamp_delta, int64_t offset_delta,
+                   int64_t* size) noexcept nogil:
+    cdef Cursor data
+    cdef int64_t key_size, value_size, rest
+    cdef int reason = field_of(&rows.key, rows.has_key, row, &data, &key_size)
+    if reason == REASON_NONE:
+        reason = field_of(&rows.value, rows.has_value, row, &data, &value_size)
+    if reason == REASON_NONE:
+        reason = headers_size(rows, row, &rest)
+    if reason != REASON_NONE:
+        return reason
+    size[0] = (1 + number_size(timestamp_delta) + number_size(offset_delta)
+               + number_size(key_size) + (key_size if key_size > 0 else 0)
+               + number_size(value_size) + (value_size if value_size > 0 else 0) + rest)
+    return REASON_NONE if size[0] <= INT32_MAX else REASON_SIZE_TOO_LARGE
+
+
+cdef uint8_t* put_body(Rows rows, int64_t row, int64_t timestamp_delta, int64_t offset_delta,
+                       uint8_t* out) noexcept nogil:
+    # Sizes were checked by body_size() for the same row.
+    cdef Cursor data = NULL
+    cdef int64_t size = 0, start, end, i
+    out[0] = 0
+    out = put_number(out + 1, timestamp_delta)
+    out = put_number(out, offset_delta)
+    field_of(&rows.key, rows.has_key, row, &data, &size)
+    out = put_number_field(out, data, size)
+    field_of(&rows.value, rows.has_value, row, &data, &size)
+    out = put_number_field(out, data, size)
+    header_range(rows, row, &start, &end)
+    out = put_number(out, end - start)
+    for i in range(start, end):
+        field_of(&rows.header_key, True, i, &data, &size)
+        out = put_number_field(out, data, size)
+        field_of(&rows.header_value, True, i, &data, &size)
+        out = put_number_field(out, data, size)
+    return out
+
+
+cdef inline int offset_of(Rows rows, int64_t row, int64_t first_row, int64_t base_offset,
+                          int64_t* offset) noexcept nogil:
+    if rows.offsets == NULL:
+        offset[0] = base_offset + (row - first_row)
+    else:
+        offset[0] = rows.offsets[rows.first_offset + row]
+        if offset[0] < 0:
+            return REASON_OFFSET_RANGE
+        if row > first_row and offset[0] <= rows.offsets[rows.first_offset + row - 1]:
+            return REASON_OFFSET_ORDER
+    return REASON_NONE
+
+
+def encode_records(bytearray out not None, Rows rows not None, int64_t row, int64_t row_end,
+                   int64_t size_target, base_timestamp=None):
+    """Append the records of one batch to ``out``: rows from ``row`` on, at least one, until their
+    bytes would pass ``size_target`` or an offset would be out of the batch's reach.
+
+    Answers (row reached, base offset, last offset delta, base timestamp, largest timestamp or -1,
+    reason); a reason other than NONE names what is wrong with that row, and nothing was appended.
+    The base offset is 0 unless the rows bring offsets; the base timestamp is the first record's
+    unless one is given (a delete horizon).
+    """
+    cdef int64_t i = row
+    cdef int64_t total = 0, size = 0, offset = 0, base_offset = 0, last_delta = 0
+    cdef int64_t base_time = -1, max_timestamp = -1, timestamp = -1
+    cdef bint given = base_timestamp is not None
+    cdef Py_ssize_t at = PyByteArray_GET_SIZE(out)
+    cdef uint8_t* p
+    cdef int reason = REASON_NONE
+    if not 0 <= row < row_end <= rows.count:
+        raise ValueError("no such rows")
+    if given:
+        base_time = base_timestamp
+    with nogil:
+        while i < row_end:
+            timestamp = timestamp_of(rows, i)
+            reason = offset_of(rows, i, row, 0, &offset)
+            if reason != REASON_NONE:
+                break
+            if i == row:
+                base_offset = offset
+                if not given:
+                    base_time = timestamp
+            if offset - base_offset > INT32_MAX:
+                break
+            reason = body_size(rows, i, wrapping_subtract(timestamp, base_time),
+                               offset - base_offset, &size)
+            if reason != REASON_NONE:
+                break
+            size += number_size(size)
+            if i > row and total + size > size_target:
+                break
+            if total + size > INT32_MAX - BATCH_LENGTH_MIN:
+                reason = REASON_SIZE_TOO_LARGE
+                break
+            total += size
+            last_delta = offset - base_offset
+            if timestamp > max_timestamp:
+                max_timestamp = timestamp
+            i += 1
+    if reason != REASON_NONE:
+        return i, base_offset, last_delta, base_time, max_timestamp, reason
+    PyByteArray_Resize(out, at + total)
+    p = <uint8_t*>PyByteArray_AS_STRING(out) + at
+    with nogil:
+        for i in range(row, i):
+            timestamp = wrapping_subtract(timestamp_of(rows, i), base_time)
+            offset_of(rows, i, row, 0, &offset)
+            body_size(rows, i, timestamp, offset - base_offset, &size)
+            p = put_number(p, size)
+            p = put_body(rows, i, timestamp, offset - base_offset, p)
+        i += 1
+    return i, base_offset, last_delta, base_time, max_timestamp, reason
+
+
+def encode_messages(bytearray out not None, Rows rows not None, int64_t row, int64_t row_end,
+                    int64_t size_target, int magic, int attributes, int64_t base_offset,
+                    bint relative, append_time=None):
+    """Append plain messages of magic 0 or 1 to ``out``, with their CRCs: rows from ``row`` on, at
+    least one, until their bytes would pass ``size_target``.
+
+    With ``relative`` the offsets count from the first one, as inside a magic 1 wrapper; an
+    ``append_time`` stands in the place of every row's own timestamp. Answers
+    (row reached, first offset, last offset, largest timestamp, reason) like encode_records().
+    """
+    cdef int64_t i = row
+    cdef int64_t total = 0, offset = 0, first = base_offset, last = base_offset
+    cdef int64_t timestamp = -1, max_timestamp = -1, key_size = -1, value_size = -1, size = 0
+    cdef int64_t overhead = LOG_OVERHEAD + (
+        MESSAGE_SIZE_MIN_V1 if magic == 1 else MESSAGE_SIZE_MIN_V0)
+    cdef Py_ssize_t at = PyByteArray_GET_SIZE(out)
+    cdef Cursor key = NULL
+    cdef Cursor value = NULL
+    cdef uint8_t* p
+    cdef uint8_t* start
+    cdef int reason = REASON_NONE
+    cdef bint appended = append_time is not None
+    cdef int64_t appended_at = append_time if appended else -1
+    if not 0 <= row < row_end <= rows.count or not 0 <= magic <= 1:
+        raise ValueError("no such rows, or no such magic")
+    with nogil:
+        while i < row_end:
+            reason = offset_of(rows, i, row, base_offset, &offset)
+            if reason == REASON_NONE:
+                reason = field_of(&rows.key, rows.has_key, i, &key, &key_size)
+            if reason == REASON_NONE:
+                reason = field_of(&rows.value, rows.has_value, i, &value, &value_size)
+            if reason != REASON_NONE:
+                break
+            size = (overhead + (key_size if key_size > 0 else 0)
+                    + (value_size if value_size > 0 else 0))
+            if i > row and total + size > size_target:
+                break
+            if total + size > INT32_MAX - overhead:
+                reason = REASON_SIZE_TOO_LARGE
+                break
+            if i == row:
+                first = offset
+            timestamp = appended_at if appended else timestamp_of(rows, i)
+            if timestamp > max_timestamp:
+                max_timestamp = timestamp
+            last = offset
+            total += size
+            i += 1
+    if reason != REASON_NONE:
+        return i, first, last, max_timestamp, reason
+    PyByteArray_Resize(out, at + total)
+    p = <uint8_t*>PyByteArray_AS_STRING(out) + at
+    with nogil:
+        for i in range(row, i):
+            offset_of(rows, i, row, base_offset, &offset)
+            field_of(&rows.key, rows.has_key, i, &key, &key_size)
+            field_of(&rows.value, rows.has_value, i, &value, &value_size)
+            start = p
+            p = put64(p, offset - first if relative else offset)
+            p += 8  # size and CRC, when the end is known
+            p[0] = <uint8_t>magic
+            p[1] = <uint8_t>attributes
+            p += 2
+            if magic == 1:
+                p = put64(p, appended_at if appended else timestamp_of(rows, i))
+            p = put32(p, key_size)
+            if key_size > 0:
+                memcpy(p, key, key_size)
+                p += key_size
+            p = put32(p, value_size)
+            if value_size > 0:
+                memcpy(p, value, value_size)
+                p += value_size
+            put32(start + SIZE_AT, p - start - LOG_OVERHEAD)
+            put32(start + MESSAGE_CRC_AT,
+                  stratalog_crc32(0, start + MESSAGE_CRC_FROM, p - start - MESSAGE_CRC_FROM))
+        i += 1
+    return i, first, last, max_timestamp, reason
+
+
+def restamp(uint8_t[::1] data not None, Py_ssize_t position, Py_ssize_t limit,
+            int64_t next_offset, int32_t leader_epoch):
+    """Give the batches of ``data[position:limit]`` the offsets from ``next_offset`` on, and a leader
+    epoch, in place: both lie outside the CRC. Whole magic 2 batches only; where another thing
+    comes, or the region ends badly, it stops there and answers why.
+
+    Answers (position reached, ending, reason, offset after the last batch).
+    """
+    cdef Cursor base = region_start(data, position, limit)
+    cdef uint8_t* p
+    cdef Cursor end = base + limit
+    cdef int ending, reason
+    cdef int64_t delta
+    cdef Header h
+    p = <uint8_t*>base + position
+    with nogil:
+        while True:
+            ending = parse_header(p, end, 0x7FFFFFFF, &h, &reason)
+            if ending != GOES_ON:
+                break
+            delta = h.last_offset - h.base_offset
+            if h.magic != 2:
+                reason = REASON_UNKNOWN_MAGIC
+            elif next_offset < 0 or next_offset > INT64_MAX - delta - 1:
+                reason = REASON_OFFSET_RANGE
+            if reason != REASON_NONE:
+                ending = ENDING_CORRUPT
+                break
+            put64(p + OFFSET_AT, next_offset)
+            put32(p + LEADER_EPOCH_AT, leader_epoch)
+            next_offset += delta + 1
+            p += h.size
+    return p - base, ending, reason, next_offset

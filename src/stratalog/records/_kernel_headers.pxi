@@ -1,0 +1,280 @@
+# Headers: what the first bytes of a batch, message or wrapper say, and walks over them.
+
+cdef struct Header:
+    Cursor start
+    Cursor payload  # records (magic 2), key length on (plain message), compressed bytes
+    int64_t size
+    int64_t payload_size
+    int32_t magic
+    int32_t attributes
+    int32_t codec
+    int64_t base_offset
+    int64_t last_offset
+    int64_t base_timestamp
+    int64_t max_timestamp
+    int64_t count
+    int64_t producer_id
+    int32_t producer_epoch
+    int32_t base_sequence
+    int32_t leader_epoch
+    uint32_t crc
+
+
+cdef int parse_header(Cursor start, Cursor limit, int64_t size_max, Header* h,
+                      int* reason) noexcept nogil:
+    """entry := int64 offset, int32 size, 4 bytes, int8 magic, …   (size bytes after the size field)
+
+    Answers GOES_ON with ``h`` filled, or how the region ends here, with the reason.
+    """
+    cdef int64_t remaining = limit - start
+    cdef int64_t size
+    reason[0] = REASON_NONE
+    if remaining == 0:
+        return ENDING_END
+    if remaining < PREFIX_SIZE:
+        reason[0] = REASON_ZERO_TAIL if all_zero(start, limit) else REASON_SHORT_TAIL
+        return ENDING_INCOMPLETE
+    size = get32(start + SIZE_AT)
+    h.start = start
+    h.magic = start[MAGIC_AT]
+    if size < MESSAGE_SIZE_MIN_V0:
+        if size == 0 and all_zero(start, limit):
+            reason[0] = REASON_ZERO_TAIL
+            return ENDING_INCOMPLETE
+        reason[0] = REASON_SIZE_TOO_SMALL
+        return ENDING_CORRUPT
+    if h.magic > 2:
+        reason[0] = REASON_UNKNOWN_MAGIC
+        return ENDING_CORRUPT
+    if size < (BATCH_LENGTH_MIN if h.magic == 2
+               else MESSAGE_SIZE_MIN_V1 if h.magic == 1 else MESSAGE_SIZE_MIN_V0):
+        reason[0] = REASON_SIZE_TOO_SMALL
+        return ENDING_CORRUPT
+    if size > size_max - LOG_OVERHEAD:
+        reason[0] = REASON_SIZE_TOO_LARGE
+        return ENDING_CORRUPT
+    h.base_offset = get64(start + OFFSET_AT)
+    if h.base_offset < 0:
+        reason[0] = REASON_OFFSET_RANGE
+        return ENDING_CORRUPT
+    h.size = size + LOG_OVERHEAD
+    if h.size > remaining:
+        reason[0] = REASON_SHORT_TAIL
+        return ENDING_INCOMPLETE
+    if h.magic == 2:
+        reason[0] = parse_batch_header(start, h)
+    else:
+        reason[0] = parse_message_header(start, h)
+    return GOES_ON if reason[0] == REASON_NONE else ENDING_CORRUPT
+
+
+cdef int parse_batch_header(Cursor start, Header* h) noexcept nogil:
+    cdef int64_t last_offset_delta = get32(start + LAST_OFFSET_DELTA_AT)
+    h.leader_epoch = get32(start + LEADER_EPOCH_AT)
+    h.crc = <uint32_t>get32(start + CRC_AT)
+    h.attributes = get16(start + ATTRIBUTES_AT)
+    h.codec = h.attributes & CODEC_MASK
+    h.base_timestamp = get64(start + BASE_TIMESTAMP_AT)
+    h.max_timestamp = get64(start + MAX_TIMESTAMP_AT)
+    h.producer_id = get64(start + PRODUCER_ID_AT)
+    h.producer_epoch = get16(start + PRODUCER_EPOCH_AT)
+    h.base_sequence = get32(start + BASE_SEQUENCE_AT)
+    h.count = get32(start + RECORD_COUNT_AT)
+    h.payload = start + BATCH_HEADER_SIZE
+    h.payload_size = h.size - BATCH_HEADER_SIZE
+    if h.leader_epoch < -1:
+        return REASON_LEADER_EPOCH_RANGE
+    if last_offset_delta < 0:
+        return REASON_LAST_OFFSET_DELTA_RANGE
+    if h.base_offset > INT64_MAX - last_offset_delta:
+        return REASON_OFFSET_RANGE
+    h.last_offset = h.base_offset + last_offset_delta
+    if h.codec > CODEC_ZSTD:
+        return REASON_UNKNOWN_CODEC
+    if h.count < 0 or h.count > last_offset_delta + 1:
+        return REASON_RECORD_COUNT_RANGE
+    if h.codec == CODEC_NONE and h.count * RECORD_SIZE_MIN > h.payload_size:
+        return REASON_RECORD_COUNT_RANGE
+    return REASON_NONE
+
+
+cdef int parse_message_header(Cursor start, Header* h) noexcept nogil:
+    cdef Cursor limit = start + h.size
+    cdef Cursor p
+    cdef int64_t field
+    h.leader_epoch = -1
+    h.producer_id = -1
+    h.producer_epoch = -1
+    h.base_sequence = -1
+    h.last_offset = h.base_offset
+    h.crc = <uint32_t>get32(start + MESSAGE_CRC_AT)
+    h.attributes = start[MESSAGE_ATTRIBUTES_AT]
+    h.codec = h.attributes & CODEC_MASK
+    h.base_timestamp = get64(start + MESSAGE_TIMESTAMP_AT) if h.magic == 1 else -1
+    h.max_timestamp = h.base_timestamp
+    h.count = 1
+    h.payload = start + (MESSAGE_KEY_AT_V1 if h.magic == 1 else MESSAGE_KEY_AT_V0)
+    h.payload_size = limit - h.payload
+    if h.codec == CODEC_NONE:
+        return REASON_NONE
+    if h.codec > CODEC_LZ4:
+        return REASON_UNKNOWN_CODEC
+    # A wrapper: its first offset and its count are known only inside.
+    h.base_offset = -1
+    h.count = -1
+    p = h.payload
+    field = get32(p)
+    if field < -1 or (field > 0 and field > limit - p - 8):
+        return REASON_FIELD_LENGTH
+    p += 4 + (field if field > 0 else 0)
+    field = get32(p)
+    if field < -1 or (field >= 0 and field != limit - p - 4) or (field == -1 and limit != p + 4):
+        return REASON_FIELD_LENGTH
+    if field <= 0:
+        return REASON_EMPTY_WRAPPER
+    h.payload = p + 4
+    h.payload_size = field
+    return REASON_NONE
+
+
+cdef inline bint crc_matches(const Header* h) noexcept nogil:
+    if h.magic == 2:
+        return stratalog_crc32c(0, h.start + CRC_FROM, h.size - CRC_FROM) == h.crc
+    return stratalog_crc32(0, h.start + MESSAGE_CRC_FROM, h.size - MESSAGE_CRC_FROM) == h.crc
+
+
+cdef inline int check_place(const Header* h, int flags, int64_t expected) noexcept nogil:
+    cdef int64_t first = h.base_offset if h.base_offset >= 0 else h.last_offset
+    if expected < 0:
+        return REASON_NONE
+    if flags & CHECK_ORDER and first < expected:
+        return REASON_OFFSET_ORDER
+    if flags & CHECK_CONTIGUOUS and h.base_offset >= 0 and first != expected:
+        return REASON_OFFSET_GAP
+    return REASON_NONE
+
+
+cdef int hop_records(const Header* h) noexcept nogil:
+    # records := (varint length, bytes{length}){count}, and nothing behind them
+    cdef Cursor p = h.payload
+    cdef Cursor limit = h.payload + h.payload_size
+    cdef int64_t length, i
+    for i in range(h.count):
+        p = take_varint(p, limit, &length)
+        if p == NULL:
+            return REASON_VARINT
+        if length < 0 or length > limit - p:
+            return REASON_RECORD_LENGTH
+        p += length
+    return REASON_NONE if p == limit else REASON_BATCH_TRAILING_BYTES
+
+
+cdef inline int check_batch(const Header* h, int flags, int64_t expected) noexcept nogil:
+    cdef int reason = check_place(h, flags, expected)
+    if reason != REASON_NONE:
+        return reason
+    if flags & CHECK_CRC and not crc_matches(h):
+        return REASON_CRC_MISMATCH
+    if flags & CHECK_COUNTS and h.magic == 2 and h.codec == CODEC_NONE:
+        return hop_records(h)
+    return REASON_NONE
+
+
+cdef inline int64_t after(const Header* h) noexcept nogil:
+    return h.last_offset + 1 if h.last_offset < INT64_MAX else INT64_MAX
+
+
+cdef void write_row(int64_t* row, const Header* h, Cursor base) noexcept nogil:
+    row[ROW_POSITION] = h.start - base
+    row[ROW_SIZE] = h.size
+    row[ROW_MAGIC] = h.magic
+    row[ROW_ATTRIBUTES] = h.attributes
+    row[ROW_BASE_OFFSET] = h.base_offset
+    row[ROW_LAST_OFFSET] = h.last_offset
+    row[ROW_BASE_TIMESTAMP] = h.base_timestamp
+    row[ROW_MAX_TIMESTAMP] = h.max_timestamp
+    row[ROW_RECORD_COUNT] = h.count
+    row[ROW_PRODUCER_ID] = h.producer_id
+    row[ROW_PRODUCER_EPOCH] = h.producer_epoch
+    row[ROW_BASE_SEQUENCE] = h.base_sequence
+    row[ROW_LEADER_EPOCH] = h.leader_epoch
+    row[ROW_CRC] = h.crc
+    row[ROW_PAYLOAD_POSITION] = h.payload - base
+    row[ROW_PAYLOAD_SIZE] = h.payload_size
+
+
+cdef Cursor region_start(const uint8_t[::1] data, Py_ssize_t position, Py_ssize_t limit) except *:
+    if not 0 <= position <= limit <= data.shape[0]:
+        raise ValueError(f"not a region: {position} to {limit} of {data.shape[0]} bytes")
+    if data.shape[0] == 0:
+        return <Cursor>b""
+    return &data[0]
+
+
+def walk(const uint8_t[::1] data not None, Py_ssize_t position, Py_ssize_t limit,
+         int64_t[::1] rows not None, int flags=0, int64_t expected=-1, int64_t size_max=0x7FFFFFFF):
+    """Write one header row for each batch of ``data[position:limit]``.
+
+    Answers (rows written, position reached, ending, reason, offset expected next).
+    """
+    cdef Cursor base = region_start(data, position, limit)
+    cdef Cursor p = base + position
+    cdef Cursor end = base + limit
+    cdef Py_ssize_t written = 0
+    cdef Py_ssize_t capacity = rows.shape[0] // ROW_WIDTH
+    cdef int ending, reason
+    cdef Header h
+    if capacity == 0:
+        raise ValueError("no room for a header row")
+    with nogil:
+        while True:
+            ending = parse_header(p, end, size_max, &h, &reason)
+            if ending != GOES_ON:
+                break
+            if written == capacity:
+                ending = ENDING_FULL
+                break
+            reason = check_batch(&h, flags, expected)
+            if reason != REASON_NONE:
+                ending = ENDING_CORRUPT
+                break
+            write_row(&rows[written * ROW_WIDTH], &h, base)
+            written += 1
+            expected = after(&h)
+            p += h.size
+    return written, p - base, ending, reason, expected
+
+
+def count(const uint8_t[::1] data not None, Py_ssize_t position, Py_ssize_t limit,
+          int flags=0, int64_t expected=-1, int64_t size_max=0x7FFFFFFF):
+    """Count the records of ``data[position:limit]`` from headers alone.
+
+    Answers (records, control records, batches, position reached, ending, reason, offset expected
+    next). COMPRESSED means a wrapper: only its contents tell how many messages it holds.
+    """
+    cdef Cursor base = region_start(data, position, limit)
+    cdef Cursor p = base + position
+    cdef Cursor end = base + limit
+    cdef int64_t records = 0, control = 0, batches = 0
+    cdef int ending, reason
+    cdef Header h
+    with nogil:
+        while True:
+            ending = parse_header(p, end, size_max, &h, &reason)
+            if ending != GOES_ON:
+                break
+            reason = check_batch(&h, flags, expected)
+            if reason != REASON_NONE:
+                ending = ENDING_CORRUPT
+                break
+            if h.count < 0:
+                ending = ENDING_COMPRESSED
+                break
+            if h.magic == 2 and h.attributes & CONTROL_MASK:
+                control += h.count
+            else:
+                records += h.count
+            batches += 1
+            expected = after(&h)
+            p += h.size
+    return records, control, batches, p - base, ending, reason, expected

@@ -1,0 +1,226 @@
+"""Columns as Arrow, both ways: what the decoder took becomes record batches, Arrow becomes rows to write.
+
+The types are those that Spark's Python data sources accept (binary, not large_binary; timestamps in
+microseconds, UTC; every field nullable). With views, keys and values are ``binary_view`` instead, and
+point into the mapped log. Imports pyarrow: nothing that must start fast imports this module at its top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+
+from stratalog.errors import UsageError
+from stratalog.records import kernel
+from stratalog.records.columns import COLUMN_NAMES, Taken
+from stratalog.records.layout import INT64_MAX, Codec, Column
+
+__all__ = ["arrow_batches", "arrow_schema", "rows_of"]
+
+HEADER_TYPE: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
+HEADERS_TYPE: Final = pa.list_(HEADER_TYPE)
+_CODEC_NAMES: Final = pa.array([codec.name.lower() for codec in Codec])
+
+_TYPES: Final[dict[Column, pa.DataType]] = {
+    Column.OFFSET: pa.int64(),
+    Column.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    Column.TIMESTAMP_TYPE: pa.int32(),
+    Column.KEY: pa.binary(),
+    Column.VALUE: pa.binary(),
+    Column.HEADERS: HEADERS_TYPE,
+    Column.POSITION: pa.int64(),
+    Column.BASE_OFFSET: pa.int64(),
+    Column.PRODUCER_ID: pa.int64(),
+    Column.PRODUCER_EPOCH: pa.int16(),
+    Column.SEQUENCE: pa.int32(),
+    Column.LEADER_EPOCH: pa.int32(),
+    Column.CODEC: pa.string(),
+    Column.IS_CONTROL: pa.bool_(),
+    Column.IS_TRANSACTIONAL: pa.bool_(),
+    Column.TIMESTAMP_MS: pa.int64(),
+}
+
+assert set(_TYPES) == set(Column)
+
+
+def arrow_schema(names: tuple[str, ...], *, views: bool = False) -> pa.Schema:
+    """The schema of the named columns, in their order."""
+    return pa.schema([(name, _type_of(COLUMN_NAMES[name], views)) for name in names])
+
+
+def _type_of(column: Column, views: bool) -> pa.DataType:
+    if views and column in (Column.KEY, Column.VALUE):
+        return pa.binary_view()
+    return _TYPES[column]
+
+
+def arrow_batches(
+    taken: Taken, schema: pa.Schema, *, rows_max: int, constants: dict[str, Any] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Record batches of at most ``rows_max`` rows over what the decoder took; nothing is copied.
+
+    ``constants`` are columns of the schema that have one value throughout (a topic, a partition).
+    """
+    sources = [pa.py_buffer(source) for source in taken.sources]
+    arrays = []
+    for field in schema:
+        if constants and field.name in constants:
+            arrays.append(pa.repeat(pa.scalar(constants[field.name], field.type), taken.rows))
+        else:
+            column = COLUMN_NAMES[field.name]
+            arrays.append(_array(column, field.type, taken, sources))
+    batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    for start in range(0, taken.rows, rows_max):
+        yield batch.slice(start, rows_max)
+
+
+def _array(column: Column, kind: pa.DataType, taken: Taken, sources: list[pa.Buffer]) -> pa.Array:
+    parts = taken.buffers[column]
+    if column is Column.HEADERS:
+        return _headers_array(taken.rows, *parts)
+    if column in (Column.KEY, Column.VALUE):
+        extra = sources if pa.types.is_binary_view(kind) else []
+        return pa.Array.from_buffers(kind, taken.rows, [_buffer(part) for part in parts] + extra)
+    if column is Column.TIMESTAMP:
+        return pa.Array.from_buffers(kind, taken.rows, [_buffer(part) for part in parts])
+    if column is Column.CODEC:
+        numbers = pa.Array.from_buffers(pa.int8(), taken.rows, [None, pa.py_buffer(parts[0])])
+        return _CODEC_NAMES.take(numbers)
+    return pa.Array.from_buffers(kind, taken.rows, [None, pa.py_buffer(parts[0])])
+
+
+def _buffer(part: Any) -> pa.Buffer | None:
+    return None if part is None else pa.py_buffer(part)
+
+
+def _headers_array(rows: int, ends: Any, count: int, keys: Any, values: Any) -> pa.Array:
+    key = pa.Array.from_buffers(pa.string(), count, [None, *(pa.py_buffer(part) for part in keys)])
+    value = pa.Array.from_buffers(pa.binary(), count, [_buffer(part) for part in values])
+    entries = pa.Array.from_buffers(HEADER_TYPE, count, [None], children=[key, value])
+    return pa.Array.from_buffers(HEADERS_TYPE, rows, [None, pa.py_buffer(ends)], children=[entries])
+
+
+# ---------------------------------------------------------------------------------------------
+
+
+def rows_of(
+    data: pa.RecordBatch, *, keep_offsets: bool = False, default_timestamp: int = -1
+) -> kernel.Rows:
+    """Arrow columns as rows for the builder; columns of other names are left alone.
+
+    ``key`` and ``value`` may be any binary or string type, ``timestamp`` a timestamp of any unit or
+    int64 milliseconds (``timestamp_ms`` wins where both are there: it is exact), ``headers`` a list or
+    map of text to binary. ``offset`` is used with ``keep_offsets``.
+    """
+    names = set(data.schema.names)
+    if not names & {"key", "value"}:
+        raise UsageError(f"no column 'key' or 'value' to write: there are {sorted(names)}")
+    timestamps, multiply, divide = _timestamps(data)
+    offsets = None
+    if keep_offsets:
+        column = _column(data, "offset", pa.int64())
+        if column is None or column.null_count:
+            raise UsageError("to keep offsets, a column 'offset' of int64 without nulls is needed")
+        offsets = (column.buffers()[1], column.offset)
+    return kernel.Rows(
+        data.num_rows,
+        timestamps=timestamps,
+        multiply=multiply,
+        divide=divide,
+        default_timestamp=default_timestamp,
+        offsets=offsets,
+        key=_binary(_column(data, "key", pa.binary())),
+        value=_binary(_column(data, "value", pa.binary())),
+        headers=_headers(data),
+    )
+
+
+def _column(data: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array | None:
+    index = data.schema.get_field_index(name)
+    if index < 0:
+        return None
+    column = data.column(index)
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if column.type == kind:
+        return column
+    try:
+        return column.cast(kind)
+    except pa.ArrowException as error:
+        raise UsageError(f"column {name!r} is {column.type}, not {kind}: {error}") from None
+
+
+_UNITS: Final = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
+
+
+def _timestamps(data: pa.RecordBatch) -> tuple[tuple[Any, Any, int] | None, int, int]:
+    name = "timestamp_ms" if "timestamp_ms" in data.schema.names else "timestamp"
+    index = data.schema.get_field_index(name)
+    if index < 0:
+        return None, 1, 1
+    column = data.column(index)
+    multiply, divide = 1, 1
+    if pa.types.is_timestamp(column.type):
+        multiply, divide = _UNITS[column.type.unit]
+    elif pa.types.is_integer(column.type):
+        column = column.cast(pa.int64())
+    else:
+        raise UsageError(f"column {name!r} is {column.type}: a timestamp or int64 milliseconds")
+    if multiply > 1:
+        _check_range(column, INT64_MAX // multiply, name)
+    valid, values = column.buffers()
+    return (valid, values, column.offset), multiply, divide
+
+
+def _check_range(column: pa.Array, largest: int, name: str) -> None:
+    import pyarrow.compute as pc
+
+    bounds = pc.min_max(column.cast(pa.int64()))
+    low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    if low is not None and (low < -largest or high > largest):
+        raise UsageError(f"column {name!r} holds a time beyond 64 bits of milliseconds")
+
+
+def _binary(column: pa.Array | None) -> tuple[Any, Any, Any, int] | None:
+    if column is None:
+        return None
+    valid, ends, data = column.buffers()
+    if ends is None:  # no rows: Arrow may leave the buffers out
+        ends = bytes(4 * (column.offset + len(column) + 1))
+    return valid, ends, b"" if data is None else data, column.offset
+
+
+def _headers(data: pa.RecordBatch) -> tuple[Any, Any, int, Any, Any] | None:
+    index = data.schema.get_field_index("headers")
+    if index < 0:
+        return None
+    column = data.column(index)
+    if pa.types.is_null(column.type):
+        return None
+    try:
+        column = _as_list(column).cast(HEADERS_TYPE)
+    except pa.ArrowException as error:
+        raise UsageError(
+            f"column 'headers' is {column.type}, not {HEADERS_TYPE}: {error}"
+        ) from None
+    entries = column.values
+    if entries.null_count:
+        raise UsageError("column 'headers' holds a header that is null")
+    valid, ends = column.buffers()[:2]
+    if ends is None:
+        ends = bytes(4 * (column.offset + len(column) + 1))
+    # field() of a sliced struct array does not know the slice: flatten() does.
+    keys, values = entries.flatten()
+    return valid, ends, column.offset, _binary(keys.cast(pa.binary())), _binary(values)
+
+
+def _as_list(column: pa.Array) -> pa.Array:
+    if not pa.types.is_map(column.type):
+        return column
+    entries = pa.StructArray.from_arrays([column.keys, column.items], ["key", "value"])
+    valid, ends = column.buffers()[:2]
+    return pa.Array.from_buffers(
+        pa.list_(entries.type), len(column), [valid, ends], offset=column.offset, children=[entries]
+    )

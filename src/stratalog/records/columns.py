@@ -1,0 +1,319 @@
+"""A region of log into columns, without a Python object for each record.
+
+:class:`RegionDecoder` drives the kernel: it walks the region, skips batches that the bounds leave out,
+has compressed ones decompressed, and pauses when the columns are full or the region ends.
+``arrow.py`` makes Arrow record batches of what it hands over; :func:`records_of` makes Python records.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from stratalog.errors import CorruptionError, UsageError
+from stratalog.records import kernel
+from stratalog.records.compression import DECOMPRESSED_SIZE_MAX_DEFAULT, Decompressor
+from stratalog.records.layout import (
+    CODEC_MASK,
+    INT64_MAX,
+    INT64_MIN,
+    ROW_WIDTH,
+    Check,
+    Codec,
+    Column,
+    Ending,
+    Reason,
+    Row,
+    TimestampType,
+)
+from stratalog.records.model import Record, RecordHeader
+from stratalog.records.reasons import corruption
+
+__all__ = [
+    "COLUMN_NAMES",
+    "DEFAULT_COLUMNS",
+    "Pause",
+    "RegionDecoder",
+    "Selection",
+    "Taken",
+    "column_mask",
+    "decode_records",
+    "records_of",
+]
+
+COLUMN_NAMES: Final = {str(column.name).lower(): column for column in Column}
+DEFAULT_COLUMNS: Final = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
+
+_V07_CODEC_MASK: Final = 3
+_BATCH_BYTES_MAX: Final = 1 << 30  # with one log batch on top, offsets of 32 bits still reach
+
+
+def column_mask(names: Iterable[str]) -> Column:
+    """The kernel's bits for column names; UsageError names what there is."""
+    mask = Column(0)
+    for name in names:
+        if name not in COLUMN_NAMES:
+            raise UsageError(f"no column {name!r}: there are {', '.join(COLUMN_NAMES)}")
+        mask |= COLUMN_NAMES[name]
+    return mask
+
+
+_DEFAULT_MASK: Final = column_mask(DEFAULT_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What of a region becomes columns, and the limits of doing so.
+
+    Offsets are taken from ``start`` up to but not including ``end``, timestamps (milliseconds)
+    likewise; None is no bound. ``batch_rows`` and ``batch_bytes`` say when columns are full; the log
+    batch that crosses them still goes in whole.
+    """
+
+    columns: Column = _DEFAULT_MASK
+    start: int | None = None
+    end: int | None = None
+    start_time: int | None = None
+    end_time: int | None = None
+    check: Check = Check.CRC | Check.ORDER
+    views: bool = False
+    batch_rows: int = 65536
+    batch_bytes: int = 4 << 20
+    max_batch_bytes: int = 256 << 20
+    max_decompressed_bytes: int = DECOMPRESSED_SIZE_MAX_DEFAULT
+
+    def __post_init__(self) -> None:
+        if self.batch_rows < 1:
+            raise UsageError("batch_rows is at least 1")
+        if not 1 <= self.batch_bytes <= _BATCH_BYTES_MAX:
+            raise UsageError(f"batch_bytes lies between 1 and {_BATCH_BYTES_MAX}")
+        if not 1 <= self.max_decompressed_bytes <= _BATCH_BYTES_MAX:
+            raise UsageError(f"max_decompressed_bytes lies between 1 and {_BATCH_BYTES_MAX}")
+
+    def bounds(self) -> tuple[int, int, int, int]:
+        """First and last offset, first and last timestamp, all inclusive, within 64 bits."""
+        return (
+            _clamp(self.start, INT64_MIN),
+            INT64_MAX if self.end is None else _clamp(self.end - 1, 0),
+            _clamp(self.start_time, INT64_MIN),
+            INT64_MAX if self.end_time is None else _clamp(self.end_time - 1, 0),
+        )
+
+
+def _clamp(value: int | None, default: int) -> int:
+    return default if value is None else max(INT64_MIN, min(INT64_MAX, value))
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Why the decoder stopped, and at which position of the region.
+
+    FULL: take the columns and go on from here. END, INCOMPLETE and CORRUPT are the region's own
+    endings; what was decoded before them stands in the columns.
+    """
+
+    position: int
+    ending: Ending
+    reason: Reason = Reason.NONE
+    detail: str | None = None
+
+    def error(self) -> CorruptionError:
+        return corruption(self.reason, self.position, detail=self.detail)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Finished columns as buffers: what ``kernel.Columns.take`` describes. ``sources`` are the buffers
+    that views point into, in the order of their numbers."""
+
+    rows: int
+    buffers: dict[int, Any]
+    sources: tuple[Any, ...] = ()
+
+
+class RegionDecoder:
+    """Decodes regions one after the other into columns of one selection."""
+
+    def __init__(self, selection: Selection) -> None:
+        self.selection = selection
+        self._columns = kernel.Columns(
+            selection.columns,
+            selection.check,
+            views=selection.views,
+            rows_max=selection.batch_rows,
+            bytes_max=selection.batch_bytes,
+            bounds=selection.bounds(),
+        )
+        self._decompressor = Decompressor(selection.max_decompressed_bytes)
+        self._header = array("q", bytes(8 * ROW_WIDTH))
+        self._sources: list[Any] = []
+
+    @property
+    def rows(self) -> int:
+        """Rows that stand in the columns, not taken yet."""
+        return self._columns.rows
+
+    def expect(self, offset: int) -> None:
+        """The next batch lies at or above ``offset`` (checked as the selection says); -1: anywhere."""
+        self._columns.expected = offset
+
+    @property
+    def expected_offset(self) -> int:
+        return self._columns.expected
+
+    @property
+    def skipped_batches(self) -> int:
+        """Batches that the bounds left out by their header alone."""
+        return self._columns.skipped
+
+    def decode(self, region: Any, position: int, limit: int, *, position_base: int = 0) -> Pause:
+        """Decode from ``position`` on until the columns are full or the region ends.
+
+        ``position_base`` is where the region lies in its file, for the ``position`` column. With
+        views, the region must stay as it is for as long as the columns live.
+        """
+        columns = self._columns
+        index = self._source_index(region)
+        while True:
+            position, ending, reason = columns.fill(
+                region, position, limit,
+                size_max=self.selection.max_batch_bytes,
+                position_base=position_base, buffer_index=index,
+            )  # fmt: skip
+            if ending != Ending.COMPRESSED:
+                return Pause(position, Ending(ending), Reason(reason))
+            try:
+                payload = self._decompress(region, position, limit)
+            except CorruptionError as error:
+                return Pause(position, Ending.CORRUPT, Reason[error.reason.upper()], error.detail)
+            position, ending, reason = columns.add(
+                region, position, limit, payload,
+                position_base=position_base, buffer_index=self._source_index(payload),
+            )  # fmt: skip
+            if ending != Ending.END:
+                return Pause(position, Ending(ending), Reason(reason))
+
+    def decode_v07(self, region: Any, position: int, limit: int, *, base_offset: int = 0) -> Pause:
+        """The same for a region of a 0.7 file, whose first byte has the offset ``base_offset``."""
+        columns = self._columns
+        index = self._source_index(region)
+        while True:
+            position, ending, reason = columns.fill_v07(
+                region, position, limit, base_offset=base_offset, buffer_index=index
+            )
+            if ending != Ending.COMPRESSED:
+                return Pause(position, Ending(ending), Reason(reason))
+            try:
+                payload = self._decompress(region, position, limit, v07=True)
+            except CorruptionError as error:
+                return Pause(position, Ending.CORRUPT, Reason[error.reason.upper()], error.detail)
+            position, ending, reason = columns.add_v07(
+                region, position, limit, payload,
+                base_offset=base_offset, buffer_index=self._source_index(payload),
+            )  # fmt: skip
+            if ending != Ending.END:
+                return Pause(position, Ending(ending), Reason(reason))
+
+    def take(self) -> Taken:
+        """Hand the columns over and start new ones."""
+        rows, buffers = self._columns.take()
+        sources, self._sources = tuple(self._sources), []
+        return Taken(rows, buffers, sources)
+
+    def _source_index(self, buffer: Any) -> int:
+        if not self.selection.views:
+            return 0
+        if not self._sources or self._sources[-1] is not buffer:
+            self._sources.append(buffer)
+        return len(self._sources) - 1
+
+    def _decompress(self, region: Any, position: int, limit: int, *, v07: bool = False) -> Any:
+        walk = kernel.walk_v07 if v07 else kernel.walk
+        walk(region, position, limit, memoryview(self._header))
+        header = self._header
+        start = header[Row.PAYLOAD_POSITION]
+        codec = Codec(header[Row.ATTRIBUTES] & (_V07_CODEC_MASK if v07 else CODEC_MASK))
+        payload = memoryview(region)[start : start + header[Row.PAYLOAD_SIZE]]
+        # 0.7 has no lz4, so the magic matters only to the others.
+        magic = header[Row.MAGIC]
+        if self.selection.views:
+            return self._decompressor.decompress_owned(codec, payload, magic=magic)
+        return self._decompressor.decompress(codec, payload, magic=magic)
+
+
+def decode_records(
+    region: Any, selection: Selection | None = None, *, v07_base_offset: int | None = None
+) -> Iterator[Record]:
+    """The records of a region as Python objects: for tools, tests and small things.
+
+    Raises CorruptionError where the region ends badly, a torn tail included.
+    """
+    selection = selection or Selection(columns=_RECORD_COLUMNS)
+    decoder = RegionDecoder(selection)
+    limit = memoryview(region).nbytes
+    position = 0
+    while True:
+        if v07_base_offset is None:
+            pause = decoder.decode(region, position, limit)
+        else:
+            pause = decoder.decode_v07(region, position, limit, base_offset=v07_base_offset)
+        yield from records_of(decoder.take())
+        if pause.ending == Ending.END:
+            return
+        if pause.ending != Ending.FULL:
+            raise pause.error()
+        position = pause.position
+
+
+_RECORD_COLUMNS: Final = (
+    Column.OFFSET
+    | Column.TIMESTAMP_MS
+    | Column.TIMESTAMP_TYPE
+    | Column.KEY
+    | Column.VALUE
+    | Column.HEADERS
+)
+
+
+def records_of(taken: Taken) -> Iterator[Record]:
+    """Python records of columns that were taken with at least offset, timestamp_ms, timestamp_type,
+    key, value and headers."""
+    buffers = taken.buffers
+    offsets = memoryview(buffers[Column.OFFSET][0]).cast("q")
+    timestamps = memoryview(buffers[Column.TIMESTAMP_MS][0]).cast("q")
+    types = memoryview(buffers[Column.TIMESTAMP_TYPE][0]).cast("i")
+    keys = _binary_values(taken.rows, *buffers[Column.KEY])
+    values = _binary_values(taken.rows, *buffers[Column.VALUE])
+    ends, header_count, header_keys, header_values = buffers[Column.HEADERS]
+    ends = memoryview(ends).cast("i")
+    headers = [
+        RecordHeader((key or b"").decode("utf-8"), value)
+        for key, value in zip(
+            _binary_values(header_count, None, *header_keys),
+            _binary_values(header_count, *header_values),
+            strict=True,
+        )
+    ]
+    for row in range(taken.rows):
+        yield Record(
+            offset=offsets[row],
+            timestamp=timestamps[row],
+            timestamp_type=TimestampType(types[row]),
+            key=keys[row],
+            value=values[row],
+            headers=tuple(headers[ends[row] : ends[row + 1]]),
+        )
+
+
+def _binary_values(rows: int, valid: Any, ends: Any, data: Any) -> list[bytes | None]:
+    bitmap = None if valid is None else memoryview(valid)
+    offsets = memoryview(ends).cast("i")
+    view = memoryview(data)
+    return [
+        bytes(view[offsets[i] : offsets[i + 1]])
+        if bitmap is None or bitmap[i >> 3] >> (i & 7) & 1
+        else None
+        for i in range(rows)
+    ]

@@ -1,0 +1,72 @@
+"""Why bytes are wrong, in words: a sentence for people and what to do next, for every reason."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stratalog.errors import CorruptionError, LimitExceededError
+from stratalog.records.layout import Reason
+
+__all__ = ["corruption", "describe", "reason_name"]
+
+_DAMAGED: Final = "restore this segment from a replica or a backup, or read up to this position"
+_TORN: Final = "a writer died here, or is still writing: what stands before it is whole"
+
+_TEXT: Final[dict[Reason, tuple[str, str]]] = {
+    Reason.NONE: ("nothing is wrong", ""),
+    Reason.SHORT_TAIL: ("the last batch is cut off", _TORN),
+    Reason.ZERO_TAIL: ("only zeros follow: space that was set aside and never written", _TORN),
+    Reason.SIZE_TOO_SMALL: ("a size is below the smallest batch there is", _DAMAGED),
+    Reason.SIZE_TOO_LARGE: ("a size is above the configured maximum", "raise the maximum"),
+    Reason.UNKNOWN_MAGIC: (
+        "the magic byte is not that of a known format",
+        "check that this is a log file; " + _DAMAGED,
+    ),
+    Reason.CRC_MISMATCH: ("the bytes do not match their CRC", _DAMAGED),
+    Reason.OFFSET_RANGE: ("an offset is negative or beyond 64 bits", _DAMAGED),
+    Reason.LEADER_EPOCH_RANGE: ("the leader epoch is below -1", _DAMAGED),
+    Reason.OFFSET_ORDER: ("an offset is not above the one before it", _DAMAGED),
+    Reason.OFFSET_GAP: ("offsets are missing before this batch", _DAMAGED),
+    Reason.UNKNOWN_CODEC: ("the compression codec is not one of this format", _DAMAGED),
+    Reason.LAST_OFFSET_DELTA_RANGE: ("the last offset delta is negative", _DAMAGED),
+    Reason.RECORD_COUNT_RANGE: ("the record count cannot be true of this batch", _DAMAGED),
+    Reason.RECORD_LENGTH: ("a record is longer than what holds it", _DAMAGED),
+    Reason.VARINT: ("a variable-length number does not end", _DAMAGED),
+    Reason.FIELD_LENGTH: ("a key or value is longer than what holds it", _DAMAGED),
+    Reason.RECORD_TRAILING_BYTES: ("a record is shorter than its length says", _DAMAGED),
+    Reason.BATCH_TRAILING_BYTES: ("bytes remain behind the last record of a batch", _DAMAGED),
+    Reason.OFFSET_DELTA_RANGE: ("a record's offset lies outside its batch", _DAMAGED),
+    Reason.HEADER_COUNT: ("the number of record headers cannot be true", _DAMAGED),
+    Reason.HEADER_KEY_NULL: ("a record header has no key", _DAMAGED),
+    Reason.COMPRESSED_DATA: ("the compressed records cannot be decompressed", _DAMAGED),
+    Reason.DECOMPRESSED_TOO_LARGE: (
+        "the records would decompress to more than the limit",
+        "raise max_decompressed_bytes if this batch is to be trusted",
+    ),
+    Reason.NESTED_COMPRESSION: ("a compressed message holds another", _DAMAGED),
+    Reason.EMPTY_WRAPPER: ("a compressed message holds nothing", _DAMAGED),
+    Reason.WRAPPER_OFFSET: ("a compressed message's offset does not fit its contents", _DAMAGED),
+}
+
+assert set(_TEXT) == set(Reason)
+
+
+def reason_name(reason: Reason | int) -> str:
+    """The stable name that programs see, for example ``crc_mismatch``."""
+    return Reason(reason).name.lower()
+
+
+def describe(reason: Reason | int) -> str:
+    """The sentence that people see."""
+    return _TEXT[Reason(reason)][0]
+
+
+def corruption(
+    reason: Reason | int, position: int, *, detail: str | None = None
+) -> CorruptionError:
+    """The error for bytes that are wrong at ``position``."""
+    reason = Reason(reason)
+    sentence, advice = _TEXT[reason]
+    limit = reason in (Reason.DECOMPRESSED_TOO_LARGE, Reason.SIZE_TOO_LARGE)
+    kind = LimitExceededError if limit else CorruptionError
+    return kind(reason_name(reason), detail or sentence, position=position, advice=advice or None)

@@ -1,0 +1,107 @@
+"""The seam to the operating system: every file call of the project is behind these few methods.
+
+Reading only, so far. Errors of the system become StorageError, with the path.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from stratalog.errors import StorageError
+
+__all__ = ["FileSystem", "OsFileSystem", "OsReadableFile", "ReadableFile"]
+
+
+class ReadableFile(Protocol):
+    """An open file that is only ever read."""
+
+    path: str
+
+    def size(self) -> int: ...
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        """Fill ``buffer`` from ``position`` on; fewer bytes only at the end of the file."""
+        ...
+
+    def map(self, size: int) -> Any:
+        """The first ``size`` bytes as a read-only buffer over the page cache."""
+        ...
+
+    def expect_random_access(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class FileSystem(Protocol):
+    """Where files come from; the real one is :class:`OsFileSystem`."""
+
+    def open_readable(self, path: str) -> ReadableFile: ...
+
+
+class OsFileSystem:
+    """The machine's own files."""
+
+    def open_readable(self, path: str) -> ReadableFile:
+        return OsReadableFile(path)
+
+
+class OsReadableFile:
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            # O_NONBLOCK: opening a FIFO must not hang before it can be refused.
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as error:
+            raise _refused(error, path) from None
+        if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+            os.close(self._fd)
+            raise StorageError("not a regular file", path=path)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        done = 0
+        while done < len(buffer):
+            try:
+                count = os.preadv(self._fd, [buffer[done:]], position + done)
+            except OSError as error:
+                raise _refused(error, self.path) from None
+            if count == 0:
+                break
+            done += count
+        return done
+
+    def map(self, size: int) -> Any:
+        if size == 0:
+            return b""
+        try:
+            return mmap.mmap(self._fd, size, prot=mmap.PROT_READ)
+        except (OSError, ValueError) as error:
+            raise _refused(error, self.path) from None
+
+    def expect_random_access(self) -> None:
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _refused(error: Exception, path: str) -> StorageError:
+    number = error.errno if isinstance(error, OSError) else None
+    detail = (os.strerror(number) if number is not None else str(error)).lower()
+    return StorageError(detail, path=path, errno=number)

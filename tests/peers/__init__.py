@@ -1,0 +1,1 @@
+"""What Stratalog is compared with: golden data, other implementations, real Kafka."""

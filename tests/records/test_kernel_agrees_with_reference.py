@@ -1,0 +1,389 @@
+"""One kernel, one reference, one judge: both get the same generated and the same mutated bytes, and must
+give the same answers. A difference is a bug in one of them, whichever it is."""
+
+from __future__ import annotations
+
+import random
+import struct
+from array import array
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from stratalog.errors import CorruptionError
+from stratalog.records import _kernel, _reference
+from stratalog.records.builder import BatchOptions, build_batch, empty_batch, rows_of_records
+from stratalog.records.columns import Selection
+from stratalog.records.compression import Decompressor
+from stratalog.records.layout import (
+    CODEC_MASK,
+    ROW_WIDTH,
+    Check,
+    Codec,
+    Column,
+    Ending,
+    Row,
+)
+from stratalog.records.legacy import MessageOptions, build_messages
+from stratalog.records.model import Record, RecordHeader
+from stratalog.records.scan import scan_batches
+from stratalog.records.v07 import build_entries
+from tests.scale import SCALE
+
+pytestmark = pytest.mark.scaled
+
+EVERY_COLUMN = sum(Column)
+DECOMPRESSED_MAX = 1 << 20
+
+payloads = st.none() | st.binary(max_size=40) | st.binary(min_size=60, max_size=300)
+int64 = st.integers(-(2**63), 2**63 - 1)
+timestamps = st.integers(0, 2**41) | st.integers(-(2**41), 0) | int64 | st.just(-1)
+headers = st.lists(
+    st.builds(RecordHeader, st.text(max_size=8), st.none() | st.binary(max_size=12)), max_size=4
+)
+
+
+@st.composite
+def records(draw: st.DrawFn, *, with_headers: bool = True) -> list[Record]:
+    count = draw(st.integers(1, 6))
+    offset = draw(st.integers(0, 2**40) | st.integers(0, 50))
+    made = []
+    for _ in range(count):
+        made.append(
+            Record(
+                key=draw(payloads),
+                value=draw(payloads),
+                timestamp=draw(timestamps),
+                headers=tuple(draw(headers)) if with_headers else (),
+                offset=offset,
+            )
+        )
+        offset += draw(st.integers(1, 3))
+    return made
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> bytes:
+    options = BatchOptions(
+        codec=draw(st.sampled_from(Codec)),
+        append_time=draw(st.none() | timestamps),
+        producer_id=draw(st.just(-1) | st.integers(0, 2**40)),
+        producer_epoch=draw(st.integers(-1, 2**15 - 1)),
+        base_sequence=draw(st.just(-1) | st.integers(2**31 - 4, 2**31 - 1) | st.integers(0, 9)),
+        leader_epoch=draw(st.integers(-1, 9)),
+        is_transactional=draw(st.booleans()),
+        is_control=draw(st.booleans()),
+        delete_horizon_ms=draw(st.none() | timestamps),
+    )
+    batch = build_batch(draw(records()), options)
+    if draw(st.integers(0, 9)) == 0:
+        (header,) = scan_batches(batch)
+        return empty_batch(header)
+    return batch
+
+
+@st.composite
+def message_sets(draw: st.DrawFn) -> bytes:
+    magic = draw(st.sampled_from([0, 1]))
+    options = MessageOptions(
+        magic=magic,
+        codec=draw(st.sampled_from([Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])),
+        append_time=draw(st.none() | timestamps) if magic == 1 else None,
+    )
+    return build_messages(draw(records(with_headers=False)), options)
+
+
+def mutate(data: bytes, seed: int, times: int) -> bytes:
+    """Flip, cut, insert, overwrite: what disks, hands and bad producers do."""
+    rng = random.Random(seed)
+    out = bytearray(data)
+    for _ in range(times):
+        at = rng.randrange(len(out) + 1) if out else 0
+        match rng.randrange(5):
+            case 0 if out:
+                out[at % len(out)] ^= 1 << rng.randrange(8)
+            case 1:
+                del out[at:]
+            case 2:
+                out[at:at] = rng.randbytes(rng.randrange(4))
+            case 3 if out:
+                out[at % len(out)] = rng.choice([0, 1, 2, 0x7F, 0x80, 0xFF])
+            case 4:
+                out += bytes(rng.randrange(40))
+    return bytes(out)
+
+
+def fix_crcs(data: bytes) -> bytes:
+    """Make the CRCs true again, so that mutations reach what lies behind them."""
+    out = bytearray(data)
+    position = 0
+    while position + 17 <= len(out):
+        size = struct.unpack_from(">i", out, position + 8)[0] + 12
+        end = position + size
+        if size < 26 or end > len(out):
+            break
+        if out[position + 16] == 2 and size >= 61:
+            struct.pack_into(">I", out, position + 17, _kernel.crc32c(out[position + 21 : end]))
+        elif out[position + 16] < 2:
+            struct.pack_into(">I", out, position + 12, _kernel.crc32(out[position + 16 : end]))
+        position = end
+    return bytes(out)
+
+
+logs = st.lists(batches() | message_sets(), min_size=1, max_size=3).map(b"".join)
+mutations = st.tuples(st.integers(0, 2**32), st.integers(0, 4), st.booleans())
+checks = st.sampled_from(
+    [
+        Check.NONE,
+        Check.CRC,
+        Check.CRC | Check.ORDER,
+        Check.CRC | Check.ORDER | Check.COUNTS | Check.INCLUDE_CONTROL,
+        Check.CONTIGUOUS | Check.ORDER,
+        Check.INCLUDE_CONTROL,
+    ]
+)
+
+
+def mutated(log: bytes, mutation: tuple[int, int, bool]) -> bytes:
+    seed, times, fixed = mutation
+    log = mutate(log, seed, times)
+    return fix_crcs(log) if fixed else log
+
+
+def plain(value: Any) -> Any:
+    """Buffers as bytes, all the way down, to compare."""
+    if isinstance(value, dict):
+        return {key: plain(part) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        return tuple(plain(part) for part in value)
+    if value is None or isinstance(value, int):
+        return value
+    return bytes(value)
+
+
+def decompress(data: bytes, header: array[int]) -> bytes | None:
+    start = header[Row.PAYLOAD_POSITION]
+    payload = data[start : start + header[Row.PAYLOAD_SIZE]]
+    try:
+        return bytes(
+            Decompressor(DECOMPRESSED_MAX).decompress(
+                header[Row.ATTRIBUTES] & CODEC_MASK, payload, magic=header[Row.MAGIC]
+            )
+        )
+    except CorruptionError:  # what damage gives is another test: here both get the same bytes
+        return None
+
+
+def drive(kernel: Any, data: bytes, flags: int, **options: Any) -> list[Any]:
+    """All that a kernel's Columns say about ``data``."""
+    columns = kernel.Columns(EVERY_COLUMN, flags, **options)
+    seen: list[Any] = []
+    position = 0
+    for _ in range(100):
+        position, ending, reason = columns.fill(data, position, len(data), position_base=7)
+        seen.append((position, int(ending), int(reason), columns.rows, columns.used))
+        if ending == Ending.COMPRESSED:
+            header = array("q", bytes(8 * ROW_WIDTH))
+            kernel.walk(data, position, len(data), memoryview(header))
+            payload = decompress(data, header)
+            if payload is None:
+                break
+            position, ending, reason = columns.add(
+                data, position, len(data), payload, position_base=7, buffer_index=1
+            )
+            seen.append((position, int(ending), int(reason), columns.rows, columns.used))
+            if ending == Ending.END:
+                continue
+        seen.append((columns.expected, columns.skipped, plain(columns.take())))
+        if ending != Ending.FULL:
+            break
+    return seen
+
+
+@given(logs, mutations, checks, st.booleans())
+@settings(max_examples=200 * SCALE, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_columns_agree(
+    log: bytes, mutation: tuple[int, int, bool], flags: Check, views: bool
+) -> None:
+    log = mutated(log, mutation)
+    assert drive(_kernel, log, flags, views=views) == drive(_reference, log, flags, views=views)
+
+
+@given(logs, mutations, checks, st.tuples(int64, int64, int64, int64), st.integers(1, 5))
+@settings(max_examples=200 * SCALE, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_columns_agree_within_bounds_and_limits(
+    log: bytes,
+    mutation: tuple[int, int, bool],
+    flags: Check,
+    bounds: tuple[int, int, int, int],
+    rows_max: int,
+) -> None:
+    log = mutated(log, mutation)
+    options = {"bounds": bounds, "rows_max": rows_max, "bytes_max": 200}
+    assert drive(_kernel, log, flags, **options) == drive(_reference, log, flags, **options)
+
+
+def walked(kernel: Any, name: str, data: bytes, flags: int, capacity: int, start: int) -> Any:
+    rows = array("q", bytes(8 * ROW_WIDTH * capacity))
+    answer = getattr(kernel, name)(data, 0, len(data), memoryview(rows), flags, start)
+    return tuple(int(part) for part in answer), rows[: answer[0] * ROW_WIDTH].tolist()
+
+
+@given(logs, mutations, checks, st.integers(1, 8), st.integers(-1, 60))
+@settings(max_examples=300 * SCALE, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_walk_and_count_agree(
+    log: bytes, mutation: tuple[int, int, bool], flags: Check, capacity: int, expected: int
+) -> None:
+    log = mutated(log, mutation)
+    assert walked(_kernel, "walk", log, flags, capacity, expected) == walked(
+        _reference, "walk", log, flags, capacity, expected
+    )
+    assert tuple(_kernel.count(log, 0, len(log), flags, expected)) == tuple(
+        _reference.count(log, 0, len(log), flags, expected)
+    )
+
+
+@given(
+    st.lists(st.binary(max_size=60), min_size=1, max_size=5),
+    st.sampled_from([(0, Codec.NONE), (1, Codec.NONE), (1, Codec.GZIP), (1, Codec.SNAPPY)]),
+    mutations,
+    checks,
+)
+@settings(max_examples=200 * SCALE, deadline=None)
+def test_v07_agrees(
+    values: list[bytes], kind: tuple[int, Codec], mutation: tuple[int, int, bool], flags: Check
+) -> None:
+    log = build_entries(values, magic=kind[0], codec=kind[1])
+    log = mutate(log + build_entries(values), mutation[0], mutation[1])
+    assert walked(_kernel, "walk_v07", log, flags, 3, 11) == walked(
+        _reference, "walk_v07", log, flags, 3, 11
+    )
+    assert drive_v07(_kernel, log, flags) == drive_v07(_reference, log, flags)
+
+
+def drive_v07(kernel: Any, data: bytes, flags: int) -> list[Any]:
+    columns = kernel.Columns(EVERY_COLUMN, flags)
+    seen: list[Any] = []
+    position = 0
+    while True:
+        position, ending, reason = columns.fill_v07(data, position, len(data), base_offset=5)
+        seen.append((position, int(ending), int(reason), columns.rows))
+        if ending == Ending.COMPRESSED:
+            header = array("q", bytes(8 * ROW_WIDTH))
+            kernel.walk_v07(data, position, len(data), memoryview(header))
+            payload = decompress(data, header)
+            if payload is None:
+                break
+            position, ending, reason = columns.add_v07(
+                data, position, len(data), payload, base_offset=5
+            )
+            seen.append((position, int(ending), int(reason), columns.rows))
+            if ending == Ending.END:
+                continue
+        break
+    seen.append(plain(columns.take()))
+    return seen
+
+
+def rows_for(kernel: Any, made: list[Record]) -> Any:
+    """The same rows for either kernel: the builder's own come from the one in use."""
+    parts: dict[str, Any] = {}
+
+    class Spy:
+        def __init__(self, count: int, **given: Any) -> None:
+            parts.update(given, count=count)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("stratalog.records.builder.kernel.Rows", Spy)
+        rows_of_records(made)
+    return kernel.Rows(parts.pop("count"), **parts)
+
+
+@given(records(), st.integers(0, 400), st.none() | timestamps)
+@settings(max_examples=200 * SCALE, deadline=None)
+def test_encode_records_agrees(made: list[Record], target: int, base: int | None) -> None:
+    answers = []
+    for kernel in (_kernel, _reference):
+        out = bytearray(b"before")
+        answer = kernel.encode_records(out, rows_for(kernel, made), 0, len(made), target, base)
+        answers.append((tuple(map(int, answer)), bytes(out)))
+    assert answers[0] == answers[1]
+
+
+@given(
+    records(with_headers=False),
+    st.integers(0, 400),
+    st.sampled_from([0, 1]),
+    st.booleans(),
+    st.none() | timestamps,
+)
+@settings(max_examples=200 * SCALE, deadline=None)
+def test_encode_messages_agrees(
+    made: list[Record], target: int, magic: int, relative: bool, append_time: int | None
+) -> None:
+    answers = []
+    for kernel in (_kernel, _reference):
+        out = bytearray(b"before")
+        answer = kernel.encode_messages(
+            out, rows_for(kernel, made), 0, len(made), target, magic, 8, 3, relative, append_time
+        )
+        answers.append((tuple(map(int, answer)), bytes(out)))
+    assert answers[0] == answers[1]
+
+
+@given(logs, mutations, st.integers(-1, 2**62) | st.just(2**63 - 3), st.integers(-1, 9))
+@settings(max_examples=150 * SCALE, deadline=None)
+def test_restamp_agrees(
+    log: bytes, mutation: tuple[int, int, bool], offset: int, leader_epoch: int
+) -> None:
+    log = mutated(log, mutation)
+    answers = []
+    for kernel in (_kernel, _reference):
+        data = bytearray(log)
+        answer = kernel.restamp(data, 0, len(data), offset, leader_epoch)
+        answers.append((tuple(map(int, answer)), bytes(data)))
+    assert answers[0] == answers[1]
+
+
+@given(st.binary(max_size=9000), st.integers(0, 2**32 - 1))
+def test_crcs_agree_and_continue(data: bytes, seed: int) -> None:
+    assert _kernel.crc32(data, seed) == _reference.crc32(data, seed)
+    expected = _reference.crc32c(data, seed)
+    assert _kernel.crc32c(data, seed) == expected
+    half = len(data) // 3
+    assert _kernel.crc32c(data[half:], _kernel.crc32c(data[:half], seed)) == expected
+
+
+def test_both_crc_lanes_agree_at_every_length_and_alignment() -> None:
+    data = random.Random(7).randbytes(21_000)
+    lengths = [*range(600), 767, 768, 769, 6143, 6144, 6145, 13_000, 20_000]
+    by_hardware = [_kernel.crc32c(data[at : at + n]) for n in lengths for at in (0, 1, 7)]
+    try:
+        assert _kernel.use_hardware_crc(False) is False
+        by_table = [_kernel.crc32c(data[at : at + n]) for n in lengths for at in (0, 1, 7)]
+    finally:
+        _kernel.use_hardware_crc(True)
+    assert by_hardware == by_table
+
+
+def test_header_keys_that_are_not_utf8_agree() -> None:
+    """Every short sequence of awkward bytes as a header key, against Python's own replacement."""
+    awkward = [0x00, 0x41, 0x80, 0xA0, 0xBF, 0xC1, 0xC2, 0xE0, 0xED, 0xEF, 0xF0, 0xF4, 0xF5, 0xFF]
+    rng = random.Random(3)
+    for _ in range(400):
+        key = bytes(rng.choice(awkward) for _ in range(rng.randrange(1, 7)))
+        record = Record(value=b"v", headers=(RecordHeader("x" * len(key), b""),))
+        batch = bytearray(build_batch([record]))
+        at = batch.rindex(b"x" * len(key))
+        batch[at : at + len(key)] = key
+        columns = _kernel.Columns(Column.HEADERS)
+        assert columns.fill(batch, 0, len(batch))[1] == Ending.END
+        _, taken = columns.take()
+        (_, _, (_, text), _) = taken[Column.HEADERS]
+        assert bytes(text).decode("utf-8") == key.decode("utf-8", "replace")
+
+
+def test_default_selection_is_within_the_kernels_reach() -> None:
+    assert Selection().batch_bytes + Selection().max_decompressed_bytes < 2**31
