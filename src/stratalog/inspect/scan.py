@@ -13,7 +13,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from stratalog.errors import UsageError
-from stratalog.inspect.walk_file import FileEnd, walk_windows
+from stratalog.inspect.segment_order import is_last_segment
+from stratalog.inspect.walk_file import FileEnd, Progress, walk_windows
 from stratalog.records.columns import (
     COLUMN_NAMES,
     DEFAULT_COLUMNS,
@@ -130,6 +131,8 @@ class Scan:
         self.bytes_read = 0
         self.skipped_batches = 0
         self.ends: list[FileEnd] = []
+        #: Called with the bytes that are done, all files together, once a window.
+        self.progress: Progress | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -150,16 +153,11 @@ class Scan:
         )
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        from stratalog.records.arrow import arrow_batches
+        from stratalog.records.arrow import ArrowBatches
 
-        schema = self.schema
+        batches = ArrowBatches(self.schema, rows_max=self.selection.batch_rows)
         for log_file, taken in self.taken():
-            yield from arrow_batches(
-                taken,
-                schema,
-                rows_max=self.selection.batch_rows,
-                constants=_constants(log_file, self.columns),
-            )
+            yield from batches.of(taken, _constants(log_file, self.columns))
 
     def to_table(self) -> pa.Table:
         """Everything as one table."""
@@ -188,15 +186,24 @@ class Scan:
                 yield from self._file(log_file, decoder)
             end = self.ends[-1]
             torn = end.pause.ending == Ending.INCOMPLETE
-            if not end.is_clean and not (torn and _is_last_segment(self._kept, number)):
+            if not end.is_clean and not (torn and is_last_segment(self._kept, number)):
                 raise end.error()
         self.skipped_batches = decoder.skipped_batches
 
     def _file(self, log_file: LogFile, decoder: RegionDecoder) -> Iterator[tuple[LogFile, Taken]]:
         done = self.bytes_read
-        pauses = _map_file if self.selection.views else _read_file
-        for pause in pauses(log_file, decoder, self.selection):
-            self.bytes_read = done + pause.position
+
+        def note(position: int) -> None:
+            self.bytes_read = done + position
+            if self.progress is not None:
+                self.progress(self.bytes_read)
+
+        if self.selection.views:
+            pauses = _map_file(log_file, decoder)
+        else:
+            pauses = _read_file(log_file, decoder, self.selection, note)
+        for pause in pauses:
+            note(pause.position)
             if pause.ending != Ending.FULL:
                 self.ends.append(FileEnd(log_file.path, log_file.size, pause))
             if decoder.rows:
@@ -204,17 +211,21 @@ class Scan:
         self.bytes_read = done + log_file.size
 
 
-def _read_file(log_file: LogFile, decoder: RegionDecoder, selection: Selection) -> Iterator[Pause]:
+def _read_file(
+    log_file: LogFile, decoder: RegionDecoder, selection: Selection, progress: Progress
+) -> Iterator[Pause]:
     def step(window: Window, at: int) -> Pause:
         if log_file.is_v07:
             base_offset = (log_file.base_offset or 0) + window.position
             return decoder.decode_v07(window.data, at, window.length, base_offset=base_offset)
         return decoder.decode(window.data, at, window.length, position_base=window.position)
 
-    return walk_windows(log_file, step, max_batch_bytes=selection.max_batch_bytes)
+    return walk_windows(
+        log_file, step, max_batch_bytes=selection.max_batch_bytes, progress=progress
+    )
 
 
-def _map_file(log_file: LogFile, decoder: RegionDecoder, _: Selection) -> Iterator[Pause]:
+def _map_file(log_file: LogFile, decoder: RegionDecoder) -> Iterator[Pause]:
     if log_file.size > INT32_MAX:
         raise UsageError(f"{log_file.path}: a segment of 2 GiB or more cannot be read with views")
     region = log_file.map()
@@ -249,24 +260,9 @@ def _prune(paths: tuple[str, ...], selection: Selection) -> tuple[str, ...]:
         if name is not None:
             if selection.end is not None and name.base_offset >= selection.end:
                 continue
-            if selection.start is not None and not _is_last_segment(paths, number):
+            if selection.start is not None and not is_last_segment(paths, number):
                 following = parse_segment_name(os.path.basename(paths[number + 1]))
                 if following is not None and following.base_offset <= selection.start:
                     continue
         kept.append(path)
     return tuple(kept)
-
-
-def _is_last_segment(paths: Sequence[str], number: int) -> bool:
-    """Whether no later segment of the same partition follows in the list."""
-    if number + 1 >= len(paths):
-        return True
-    here, there = paths[number], paths[number + 1]
-    own = parse_segment_name(os.path.basename(here))
-    following = parse_segment_name(os.path.basename(there))
-    return (
-        own is None
-        or following is None
-        or os.path.dirname(os.path.abspath(here)) != os.path.dirname(os.path.abspath(there))
-        or following.base_offset <= own.base_offset
-    )

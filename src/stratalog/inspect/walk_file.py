@@ -9,19 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
 
 from stratalog.errors import CorruptionError
 from stratalog.records.columns import Pause
 from stratalog.records.layout import LOG_OVERHEAD, SIZE_AT, V07_LENGTH_SIZE, Ending, Reason
 from stratalog.storage.log_file import LogFile, Window
 
-__all__ = ["FileEnd", "Step", "walk_windows"]
+__all__ = ["FileEnd", "Hop", "Progress", "Step", "entry_size", "walk_windows"]
 
 #: Goes over a window from a position in it and says where it stopped and why.
 Step = Callable[[Window, int], Pause]
 
-_SPARSE_WINDOW: Final = 4096
+#: Goes on from a position of the file without a window as far as it can, and says how far it came.
+Hop = Callable[[int], int]
+
+#: Is told how many bytes of the file are done.
+Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +47,25 @@ class FileEnd:
         return self.pause.error().located(path=self.path)
 
 
-def walk_windows(log_file: LogFile, step: Step, *, max_batch_bytes: int) -> Iterator[Pause]:
+def walk_windows(
+    log_file: LogFile,
+    step: Step,
+    *,
+    max_batch_bytes: int,
+    hop: Hop | None = None,
+    progress: Progress | None = None,
+) -> Iterator[Pause]:
     """Take ``step`` over the whole file. Yields every pause that is FULL, so that the caller may
-    empty what it fills, and last the pause that ends the file; positions are the file's."""
+    empty what it fills, and last the pause that ends the file; positions are the file's.
+
+    Before each window but the first, ``hop`` may go on by itself.
+    """
     window = Window(log_file)
     window.load(0)
     at = 0
     while True:
         pause = step(window, at)
+        position = window.position + pause.position
         if pause.ending == Ending.FULL:
             yield _in_file(pause, window)
             at = pause.position
@@ -59,17 +73,22 @@ def walk_windows(log_file: LogFile, step: Step, *, max_batch_bytes: int) -> Iter
         if window.is_last or pause.ending == Ending.CORRUPT:
             yield _in_file(pause, window)
             return
-        if pause.ending == Ending.INCOMPLETE and pause.reason == Reason.ZERO_TAIL:
-            yield _zero_tail(log_file, window.position + pause.position)
+        wanted = entry_size(window, pause.position, log_file.is_v07)
+        # Less than a size field shows nothing: an offset, too, begins with zeros.
+        if wanted is not None and pause.reason == Reason.ZERO_TAIL:
+            yield _zero_tail(log_file, position)
             return
-        wanted = _size_at(window, pause.position, log_file.is_v07)
         if wanted is not None and wanted > max_batch_bytes:
             yield Pause(
-                window.position + pause.position, Ending.CORRUPT, Reason.SIZE_TOO_LARGE,
+                position, Ending.CORRUPT, Reason.SIZE_TOO_LARGE,
                 f"a batch of {wanted} bytes is above max_batch_bytes={max_batch_bytes}",
             )  # fmt: skip
             return
-        window.load(window.position + pause.position, wanted)
+        if progress is not None:
+            progress(position)
+        if hop is not None and (beyond := hop(position)) != position:
+            position, wanted = beyond, None
+        window.load(position, wanted)
         at = 0
 
 
@@ -77,7 +96,7 @@ def _in_file(pause: Pause, window: Window) -> Pause:
     return Pause(window.position + pause.position, pause.ending, pause.reason, pause.detail)
 
 
-def _size_at(window: Window, at: int, is_v07: bool) -> int | None:
+def entry_size(window: Window, at: int, is_v07: bool) -> int | None:
     """The size that the entry at ``at`` says it has; None where the window does not show it."""
     size_at, overhead = (0, V07_LENGTH_SIZE) if is_v07 else (SIZE_AT, LOG_OVERHEAD)
     if at + overhead > window.length:

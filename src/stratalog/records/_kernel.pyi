@@ -126,6 +126,20 @@ def encode_records(
     size_target: int,
     base_timestamp: int | None = None,
 ) -> tuple[int, int, int, int, int, int]: ...
+def write_batch_header(
+    out: bytearray,
+    at: int,
+    base_offset: int,
+    leader_epoch: int,
+    attributes: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    record_count: int,
+) -> None: ...
 def encode_messages(
     out: bytearray,
     rows: Rows,

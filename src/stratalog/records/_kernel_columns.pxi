@@ -31,6 +31,20 @@ cdef void sink_blocks(Sink* s, Block** blocks) noexcept:
     blocks[26] = &s.is_transactional
 
 
+cdef void expect_sizes(Sink* s, size_t rows, size_t used) noexcept:
+    """Full-grown sizes for the blocks that every record goes into, with warm memory where there is
+    some. What is rare (validity, batch-level columns) grows when it comes."""
+    s.offset = POOL.get(rows * 8)
+    s.timestamp = POOL.get(rows * 8)
+    s.timestamp_type = POOL.get(rows * 4)
+    s.header_ends = POOL.get((rows + 1) * 4)
+    s.key.offsets = POOL.get(rows * 16 if s.views else (rows + 1) * 4)
+    s.value.offsets = POOL.get(rows * 16 if s.views else (rows + 1) * 4)
+    if not s.views:
+        s.key.data = POOL.get(used // 2)
+        s.value.data = POOL.get(used + used // 4)
+
+
 cdef class Columns:
     """Columns under construction, for the wanted bits of ``layout.Column``.
 
@@ -58,6 +72,7 @@ cdef class Columns:
         if bounds is None:
             bounds = (-INT64_MAX - 1, INT64_MAX, -INT64_MAX - 1, INT64_MAX)
         self.bounds.first, self.bounds.last, self.bounds.first_time, self.bounds.last_time = bounds
+        expect_sizes(&self.sink, min(max(rows_max, 1), 1 << 16), min(max(bytes_max, 1), 8 << 20))
 
     def __dealloc__(self):
         cdef Block* blocks[SINK_BLOCKS]
@@ -220,13 +235,9 @@ cdef class Columns:
 
     cdef Arena hand_out(self, Block* block, Py_ssize_t size):
         cdef Arena arena = Arena.__new__(Arena)
-        cdef size_t capacity = block.capacity
         arena.block = block[0]
         arena.size = size
-        block[0] = POOL.get(capacity)
-        if block.data == NULL and capacity:
-            block.data = <uint8_t*>malloc(capacity + BLOCK_SLACK)
-            block.capacity = capacity if block.data != NULL else 0
+        block[0] = POOL.get(block.usual)
         return arena
 
     cdef tuple hand_out_variable(self, Variable* v, int64_t rows, bint views):

@@ -153,13 +153,12 @@ cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
     return (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
 
 
+cdef extern from *:
+    int __builtin_clzll(unsigned long long) noexcept nogil
+
+
 cdef inline int64_t number_size(int64_t value) noexcept nogil:
-    cdef uint64_t raw = zigzag(value)
-    cdef int64_t size = 1
-    while raw >= 0x80:
-        raw >>= 7
-        size += 1
-    return size
+    return (63 - __builtin_clzll(zigzag(value) | 1)) // 7 + 1
 
 
 cdef inline uint8_t* put_number(uint8_t* out, int64_t value) noexcept nogil:
@@ -172,10 +171,11 @@ cdef inline uint8_t* put_number(uint8_t* out, int64_t value) noexcept nogil:
     return out + 1
 
 
-cdef inline uint8_t* put_number_field(uint8_t* out, Cursor data, int64_t size) noexcept nogil:
+cdef inline uint8_t* put_number_field(uint8_t* out, Cursor data, int64_t size,
+                                      Cursor limit) noexcept nogil:
     out = put_number(out, size)
     if size > 0:
-        memcpy(out, data, size)
+        copy_field(out, data, size, limit)
         out += size
     return out
 
@@ -204,12 +204,10 @@ cdef int header_range(Rows rows, int64_t row, int64_t* start, int64_t* end) noex
     return REASON_NONE
 
 
-cdef int headers_size(Rows rows, int64_t row, int64_t* size) noexcept nogil:
-    cdef int64_t start, end, i, key_size, value_size
+cdef int headers_size(Rows rows, int64_t start, int64_t end, int64_t* size) noexcept nogil:
+    cdef int64_t i, key_size, value_size
     cdef Cursor data
-    cdef int reason = header_range(rows, row, &start, &end)
-    if reason != REASON_NONE:
-        return reason
+    cdef int reason
     size[0] = number_size(end - start)
     for i in range(start, end):
         reason = field_of(&rows.header_key, True, i, &data, &key_size)
@@ -224,42 +222,16 @@ cdef int headers_size(Rows rows, int64_t row, int64_t* size) noexcept nogil:
     return REASON_NONE
 
 
-cdef int body_size(Rows rows, int64_t row, int64_t timestamp_delta, int64_t offset_delta,
-                   int64_t* size) noexcept nogil:
-    cdef Cursor data
-    cdef int64_t key_size, value_size, rest
-    cdef int reason = field_of(&rows.key, rows.has_key, row, &data, &key_size)
-    if reason == REASON_NONE:
-        reason = field_of(&rows.value, rows.has_value, row, &data, &value_size)
-    if reason == REASON_NONE:
-        reason = headers_size(rows, row, &rest)
-    if reason != REASON_NONE:
-        return reason
-    size[0] = (1 + number_size(timestamp_delta) + number_size(offset_delta)
-               + number_size(key_size) + (key_size if key_size > 0 else 0)
-               + number_size(value_size) + (value_size if value_size > 0 else 0) + rest)
-    return REASON_NONE if size[0] <= INT32_MAX else REASON_SIZE_TOO_LARGE
-
-
-cdef uint8_t* put_body(Rows rows, int64_t row, int64_t timestamp_delta, int64_t offset_delta,
-                       uint8_t* out) noexcept nogil:
-    # Sizes were checked by body_size() for the same row.
+cdef uint8_t* put_headers(Rows rows, int64_t start, int64_t end, uint8_t* out) noexcept nogil:
+    # headers_size() found them sound.
     cdef Cursor data = NULL
-    cdef int64_t size = 0, start, end, i
-    out[0] = 0
-    out = put_number(out + 1, timestamp_delta)
-    out = put_number(out, offset_delta)
-    field_of(&rows.key, rows.has_key, row, &data, &size)
-    out = put_number_field(out, data, size)
-    field_of(&rows.value, rows.has_value, row, &data, &size)
-    out = put_number_field(out, data, size)
-    header_range(rows, row, &start, &end)
+    cdef int64_t size = 0, i
     out = put_number(out, end - start)
     for i in range(start, end):
         field_of(&rows.header_key, True, i, &data, &size)
-        out = put_number_field(out, data, size)
+        out = put_number_field(out, data, size, data)
         field_of(&rows.header_value, True, i, &data, &size)
-        out = put_number_field(out, data, size)
+        out = put_number_field(out, data, size, data)
     return out
 
 
@@ -276,6 +248,88 @@ cdef inline int offset_of(Rows rows, int64_t row, int64_t first_row, int64_t bas
     return REASON_NONE
 
 
+cdef struct Encoding:  # how far a batch has come
+    int64_t first_row
+    int64_t row
+    int64_t row_end
+    int64_t written
+    int64_t size_target
+    bint base_given
+    int64_t base_timestamp
+    int64_t max_timestamp
+    int64_t base_offset
+    int64_t last_delta
+    int64_t room_wanted  # above 0: the next record needs so much
+
+
+cdef int encode_some(Rows rows, Encoding* e, uint8_t* out, int64_t room) noexcept nogil:
+    """record := varint length, int8 attributes, varlong timestamp delta, varint offset delta,
+    field key, field value, headers
+
+    Writes to ``out`` until the batch is done, a row is wrong (the reason), or ``room`` is used up.
+    Behind the room lie BLOCK_SLACK bytes more."""
+    cdef Cursor key = NULL
+    cdef Cursor value = NULL
+    cdef Cursor key_limit = rows.key.data + rows.key.data_size
+    cdef Cursor value_limit = rows.value.data + rows.value.data_size
+    cdef int64_t timestamp, offset, delta, key_size = -1, value_size = -1, size, rest
+    cdef int64_t header_start = 0, header_end = 0
+    cdef uint8_t* p
+    cdef int reason
+    e.room_wanted = 0
+    while e.row < e.row_end:
+        timestamp = timestamp_of(rows, e.row)
+        reason = offset_of(rows, e.row, e.first_row, 0, &offset)
+        if reason != REASON_NONE:
+            return reason
+        if e.row == e.first_row:
+            e.base_offset = offset
+            if not e.base_given:
+                e.base_timestamp = timestamp
+        delta = offset - e.base_offset
+        if delta > INT32_MAX:
+            return REASON_NONE
+        reason = field_of(&rows.key, rows.has_key, e.row, &key, &key_size)
+        if reason == REASON_NONE:
+            reason = field_of(&rows.value, rows.has_value, e.row, &value, &value_size)
+        rest = 1
+        if rows.has_header_column and reason == REASON_NONE:
+            reason = header_range(rows, e.row, &header_start, &header_end)
+            if reason == REASON_NONE:
+                reason = headers_size(rows, header_start, header_end, &rest)
+        if reason != REASON_NONE:
+            return reason
+        size = (1 + number_size(wrapping_subtract(timestamp, e.base_timestamp)) + number_size(delta)
+                + number_size(key_size) + (key_size if key_size > 0 else 0)
+                + number_size(value_size) + (value_size if value_size > 0 else 0) + rest)
+        if size > INT32_MAX:
+            return REASON_SIZE_TOO_LARGE
+        rest = e.written + number_size(size) + size
+        if e.row > e.first_row and rest > e.size_target:
+            return REASON_NONE
+        if rest > INT32_MAX - BATCH_LENGTH_MIN:
+            return REASON_SIZE_TOO_LARGE
+        if rest > room:
+            e.room_wanted = rest
+            return REASON_NONE
+        p = put_number(out + e.written, size)
+        p[0] = 0  # attributes
+        p = put_number(p + 1, wrapping_subtract(timestamp, e.base_timestamp))
+        p = put_number(p, delta)
+        p = put_number_field(p, key, key_size, key_limit)
+        p = put_number_field(p, value, value_size, value_limit)
+        if rows.has_header_column:
+            p = put_headers(rows, header_start, header_end, p)
+        else:
+            p[0] = 0
+        e.written = rest
+        e.last_delta = delta
+        if timestamp > e.max_timestamp:
+            e.max_timestamp = timestamp
+        e.row += 1
+    return REASON_NONE
+
+
 def encode_records(bytearray out not None, Rows rows not None, int64_t row, int64_t row_end,
                    int64_t size_target, base_timestamp=None):
     """Append the records of one batch to ``out``: rows from ``row`` on, at least one, until their
@@ -286,57 +340,60 @@ def encode_records(bytearray out not None, Rows rows not None, int64_t row, int6
     The base offset is 0 unless the rows bring offsets; the base timestamp is the first record's
     unless one is given (a delete horizon).
     """
-    cdef int64_t i = row
-    cdef int64_t total = 0, size = 0, offset = 0, base_offset = 0, last_delta = 0
-    cdef int64_t base_time = -1, max_timestamp = -1, timestamp = -1
-    cdef bint given = base_timestamp is not None
     cdef Py_ssize_t at = PyByteArray_GET_SIZE(out)
+    cdef int64_t room = min(max(size_target, 512), 1 << 16)
+    cdef Encoding e
     cdef uint8_t* p
-    cdef int reason = REASON_NONE
+    cdef int reason
     if not 0 <= row < row_end <= rows.count:
         raise ValueError("no such rows")
-    if given:
-        base_time = base_timestamp
-    with nogil:
-        while i < row_end:
-            timestamp = timestamp_of(rows, i)
-            reason = offset_of(rows, i, row, 0, &offset)
-            if reason != REASON_NONE:
-                break
-            if i == row:
-                base_offset = offset
-                if not given:
-                    base_time = timestamp
-            if offset - base_offset > INT32_MAX:
-                break
-            reason = body_size(rows, i, wrapping_subtract(timestamp, base_time),
-                               offset - base_offset, &size)
-            if reason != REASON_NONE:
-                break
-            size += number_size(size)
-            if i > row and total + size > size_target:
-                break
-            if total + size > INT32_MAX - BATCH_LENGTH_MIN:
-                reason = REASON_SIZE_TOO_LARGE
-                break
-            total += size
-            last_delta = offset - base_offset
-            if timestamp > max_timestamp:
-                max_timestamp = timestamp
-            i += 1
-    if reason != REASON_NONE:
-        return i, base_offset, last_delta, base_time, max_timestamp, reason
-    PyByteArray_Resize(out, at + total)
+    memset(&e, 0, sizeof(e))
+    e.first_row = row
+    e.row = row
+    e.row_end = row_end
+    e.size_target = size_target
+    e.base_given = base_timestamp is not None
+    e.base_timestamp = base_timestamp if e.base_given else -1
+    e.max_timestamp = -1
+    while True:
+        PyByteArray_Resize(out, at + room + BLOCK_SLACK)
+        p = <uint8_t*>PyByteArray_AS_STRING(out) + at
+        with nogil:
+            reason = encode_some(rows, &e, p, room)
+        if e.room_wanted == 0:
+            break
+        room = max(2 * room, e.room_wanted)
+    PyByteArray_Resize(out, at + (e.written if reason == REASON_NONE else 0))
+    return e.row, e.base_offset, e.last_delta, e.base_timestamp, e.max_timestamp, reason
+
+
+def write_batch_header(bytearray out not None, Py_ssize_t at, int64_t base_offset,
+                       int32_t leader_epoch, int16_t attributes, int32_t last_offset_delta,
+                       int64_t base_timestamp, int64_t max_timestamp, int64_t producer_id,
+                       int16_t producer_epoch, int32_t base_sequence, int32_t record_count):
+    """Write a header over the 61 bytes that were left for it at ``at``: the batch is all that
+    follows in ``out``. Its size and its CRC are made here."""
+    cdef Py_ssize_t size = PyByteArray_GET_SIZE(out) - at
+    cdef uint8_t* p
+    if at < 0 or size < BATCH_HEADER_SIZE or size - LOG_OVERHEAD > INT32_MAX:
+        raise ValueError("no room for a header, or a batch of 2 GiB")
     p = <uint8_t*>PyByteArray_AS_STRING(out) + at
     with nogil:
-        for i in range(row, i):
-            timestamp = wrapping_subtract(timestamp_of(rows, i), base_time)
-            offset_of(rows, i, row, 0, &offset)
-            body_size(rows, i, timestamp, offset - base_offset, &size)
-            p = put_number(p, size)
-            p = put_body(rows, i, timestamp, offset - base_offset, p)
-        i += 1
-    return i, base_offset, last_delta, base_time, max_timestamp, reason
+        put64(p + OFFSET_AT, base_offset)
+        put32(p + SIZE_AT, size - LOG_OVERHEAD)
+        put32(p + LEADER_EPOCH_AT, leader_epoch)
+        p[MAGIC_AT] = 2
+        p[ATTRIBUTES_AT] = <uint8_t>(attributes >> 8)
+        p[ATTRIBUTES_AT + 1] = <uint8_t>attributes
+        put32(p + LAST_OFFSET_DELTA_AT, last_offset_delta)
+        put64(p + BASE_TIMESTAMP_AT, base_timestamp)
+        put64(p + MAX_TIMESTAMP_AT, max_timestamp)
+        put64(p + PRODUCER_ID_AT, producer_id)
+        p[PRODUCER_EPOCH_AT] = <uint8_t>(producer_epoch >> 8)
+        p[PRODUCER_EPOCH_AT + 1] = <uint8_t>producer_epoch
+        put32(p + BASE_SEQUENCE_AT, base_sequence)
+        put32(p + RECORD_COUNT_AT, record_count)
+        put32(p + CRC_AT, stratalog_crc32c(0, p + CRC_FROM, size - CRC_FROM))
 
 
 def encode_messages(bytearray out not None, Rows rows not None, int64_t row, int64_t row_end,

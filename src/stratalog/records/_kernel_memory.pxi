@@ -4,11 +4,15 @@
 cdef struct Block:
     uint8_t* data
     size_t capacity
+    size_t usual  # what it takes in the long run: allocated at once, touched as it is used
 
 
-cdef bint grow(Block* block, size_t wanted) noexcept nogil:
-    cdef size_t capacity = block.capacity * 2
+cdef bint grow(Block* block, int64_t at_least) noexcept nogil:
+    cdef size_t wanted = <size_t>at_least
+    cdef size_t capacity = block.capacity * 2 if block.capacity else block.usual
     cdef uint8_t* data
+    if at_least < 0 or at_least > INT64_MAX // 4:
+        return False
     if wanted <= block.capacity:
         return True
     if capacity < wanted:
@@ -36,19 +40,21 @@ cdef class Pool:
         for i in range(self.held):
             free(self.blocks[i].data)
 
-    cdef Block get(self, size_t wanted) noexcept:
+    cdef Block get(self, size_t usual) noexcept:
         # The smallest that fits; else none, and the first growth allocates.
         cdef int i, best = -1
         cdef Block block
         for i in range(self.held):
-            if self.blocks[i].capacity >= wanted and (
+            if self.blocks[i].capacity >= usual and (
                     best < 0 or self.blocks[i].capacity < self.blocks[best].capacity):
                 best = i
-        if best < 0:
-            block.data = NULL
-            block.capacity = 0
+        block.data = NULL
+        block.capacity = 0
+        block.usual = usual
+        if best < 0 or usual == 0:
             return block
         block = self.blocks[best]
+        block.usual = usual
         self.held -= 1
         self.held_bytes -= block.capacity
         self.blocks[best] = self.blocks[self.held]

@@ -419,7 +419,8 @@ cdef Cursor take_headers(Sink* s, Cursor p, Cursor limit, bint keep, int* reason
         if not (grow(&s.header_key.offsets, (row + 2) * 4)
                 and grow(&s.header_value.offsets, (row + 2) * 4)
                 and grow(&s.header_value.valid, ((row + 1) >> 3) + 1)
-                and grow(&s.header_value.data, s.header_value.used + value_size)
+                and grow(&s.header_value.data,
+                         s.header_value.used + (value_size if value_size > 0 else 0))
                 and put_text(&s.header_key, key, key_size)):
             reason[0] = NO_MEMORY
             return NULL

@@ -1253,6 +1253,37 @@ def encode_records(
     return i, base_offset, last_delta, base_time, max_timestamp, Reason.NONE
 
 
+_BATCH_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+
+
+def write_batch_header(
+    out: bytearray,
+    at: int,
+    base_offset: int,
+    leader_epoch: int,
+    attributes: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    record_count: int,
+) -> None:
+    size = len(out) - at
+    if at < 0 or size < BATCH_HEADER_SIZE or size - LOG_OVERHEAD > INT32_MAX:
+        raise ValueError("no room for a header, or a batch of 2 GiB")
+    try:
+        header = _BATCH_HEADER.pack(
+            base_offset, size - LOG_OVERHEAD, leader_epoch, 2, 0, attributes, last_offset_delta,
+            base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, record_count,
+        )  # fmt: skip
+    except struct.error as error:
+        raise OverflowError(str(error)) from None
+    out[at : at + BATCH_HEADER_SIZE] = header
+    struct.pack_into(">I", out, at + CRC_AT, crc32c(bytes(out[at + CRC_FROM :])))
+
+
 def _encode_message_field(part: bytes | None) -> bytes:
     return struct.pack(">i", -1) if part is None else struct.pack(">i", len(part)) + part
 

@@ -17,9 +17,11 @@ from stratalog.records import kernel
 from stratalog.records.columns import COLUMN_NAMES, Taken
 from stratalog.records.layout import INT64_MAX, Codec, Column
 
-__all__ = ["arrow_batches", "arrow_schema", "rows_of"]
+__all__ = ["HEADERS_TYPE", "HEADER_TYPE", "ArrowBatches", "arrow_schema", "rows_of"]
 
-HEADER_TYPE: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
+_STRING: Final = pa.string()
+_BINARY: Final = pa.binary()
+HEADER_TYPE: Final = pa.struct([("key", _STRING), ("value", _BINARY)])
 HEADERS_TYPE: Final = pa.list_(HEADER_TYPE)
 _CODEC_NAMES: Final = pa.array([codec.name.lower() for codec in Codec])
 
@@ -44,6 +46,8 @@ _TYPES: Final[dict[Column, pa.DataType]] = {
 
 assert set(_TYPES) == set(Column)
 
+_NULLABLE: Final = frozenset((Column.KEY, Column.VALUE, Column.TIMESTAMP))
+
 
 def arrow_schema(names: tuple[str, ...], *, views: bool = False) -> pa.Schema:
     """The schema of the named columns, in their order."""
@@ -56,35 +60,43 @@ def _type_of(column: Column, views: bool) -> pa.DataType:
     return _TYPES[column]
 
 
-def arrow_batches(
-    taken: Taken, schema: pa.Schema, *, rows_max: int, constants: dict[str, Any] | None = None
-) -> Iterator[pa.RecordBatch]:
-    """Record batches of at most ``rows_max`` rows over what the decoder took; nothing is copied.
+class ArrowBatches:
+    """Makes record batches of one schema over what the decoder took; nothing is copied."""
 
-    ``constants`` are columns of the schema that have one value throughout (a topic, a partition).
-    """
-    sources = [pa.py_buffer(source) for source in taken.sources]
-    arrays = []
-    for field in schema:
-        if constants and field.name in constants:
-            arrays.append(pa.repeat(pa.scalar(constants[field.name], field.type), taken.rows))
-        else:
-            column = COLUMN_NAMES[field.name]
-            arrays.append(_array(column, field.type, taken, sources))
-    batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
-    for start in range(0, taken.rows, rows_max):
-        yield batch.slice(start, rows_max)
+    def __init__(self, schema: pa.Schema, *, rows_max: int) -> None:
+        self.schema = schema
+        self._rows_max = rows_max
+        # Asking a schema for its fields costs more than making an array: ask once.
+        self._fields = [(field.name, COLUMN_NAMES.get(field.name), field.type) for field in schema]
+
+    def of(self, taken: Taken, constants: dict[str, Any] | None = None) -> Iterator[pa.RecordBatch]:
+        """Record batches of at most ``rows_max`` rows. ``constants`` are columns of the schema that
+        have one value throughout (a topic, a partition)."""
+        sources = [pa.py_buffer(source) for source in taken.sources]
+        arrays = []
+        for name, column, kind in self._fields:
+            if column is None:
+                value = pa.scalar((constants or {})[name], kind)
+                arrays.append(pa.repeat(value, taken.rows))
+            else:
+                arrays.append(_array(column, kind, taken, sources))
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        if taken.rows <= self._rows_max:
+            yield batch
+            return
+        for start in range(0, taken.rows, self._rows_max):
+            yield batch.slice(start, self._rows_max)
 
 
 def _array(column: Column, kind: pa.DataType, taken: Taken, sources: list[pa.Buffer]) -> pa.Array:
     parts = taken.buffers[column]
     if column is Column.HEADERS:
         return _headers_array(taken.rows, *parts)
-    if column in (Column.KEY, Column.VALUE):
-        extra = sources if pa.types.is_binary_view(kind) else []
-        return pa.Array.from_buffers(kind, taken.rows, [_buffer(part) for part in parts] + extra)
-    if column is Column.TIMESTAMP:
-        return pa.Array.from_buffers(kind, taken.rows, [_buffer(part) for part in parts])
+    if column in _NULLABLE:
+        buffers = [_buffer(part) for part in parts]
+        if sources and column is not Column.TIMESTAMP:
+            buffers += sources
+        return pa.Array.from_buffers(kind, taken.rows, buffers)
     if column is Column.CODEC:
         numbers = pa.Array.from_buffers(pa.int8(), taken.rows, [None, pa.py_buffer(parts[0])])
         return _CODEC_NAMES.take(numbers)
@@ -96,8 +108,8 @@ def _buffer(part: Any) -> pa.Buffer | None:
 
 
 def _headers_array(rows: int, ends: Any, count: int, keys: Any, values: Any) -> pa.Array:
-    key = pa.Array.from_buffers(pa.string(), count, [None, *(pa.py_buffer(part) for part in keys)])
-    value = pa.Array.from_buffers(pa.binary(), count, [_buffer(part) for part in values])
+    key = pa.Array.from_buffers(_STRING, count, [None, *(pa.py_buffer(part) for part in keys)])
+    value = pa.Array.from_buffers(_BINARY, count, [_buffer(part) for part in values])
     entries = pa.Array.from_buffers(HEADER_TYPE, count, [None], children=[key, value])
     return pa.Array.from_buffers(HEADERS_TYPE, rows, [None, pa.py_buffer(ends)], children=[entries])
 

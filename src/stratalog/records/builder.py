@@ -7,11 +7,9 @@ is put together here.
 
 from __future__ import annotations
 
-import struct
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 from stratalog.errors import InvalidRecordError
 from stratalog.records import kernel
@@ -20,12 +18,9 @@ from stratalog.records.layout import (
     APPEND_TIME_MASK,
     BATCH_HEADER_SIZE,
     CONTROL_MASK,
-    CRC_AT,
-    CRC_FROM,
     DELETE_HORIZON_MASK,
     INT32_MAX,
     INT64_MAX,
-    LOG_OVERHEAD,
     TRANSACTIONAL_MASK,
     Codec,
     Reason,
@@ -48,13 +43,7 @@ __all__ = [
     "empty_batch",
     "refuse_row",
     "rows_of_records",
-    "seal_batch",
 ]
-
-_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
-_CRC: Final = struct.Struct(">I")
-
-assert _HEADER.size == BATCH_HEADER_SIZE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,17 +86,21 @@ class BatchBuilder:
         self.out = bytearray() if out is None else out
         self.next_offset = next_offset
         self.next_sequence = self.options.base_sequence
+        self._attributes = self.options.attributes()
 
-    def append(self, rows: kernel.Rows) -> None:
-        """All ``rows``, in as many batches as their size asks for. Where a row is refused, the
-        batches before its own stay.
+    def append(self, rows: kernel.Rows, *, row: int = 0, out_bytes_max: int | None = None) -> int:
+        """``rows`` from ``row`` on, in as many batches as their size asks for. Answers the row
+        reached: all of them, unless ``out`` came to hold ``out_bytes_max``. Then write ``out`` away,
+        clear it and go on from there; a long write so stays in a little warm memory.
 
         Offsets count from ``next_offset``, unless the rows bring their own: those are kept, and
-        must lie above it.
+        must lie above it. Where a row is refused, the batches before its own stay in ``out``.
         """
-        row = 0
         while row < rows.count:
             row = self._append_batch(rows, row)
+            if out_bytes_max is not None and len(self.out) >= out_bytes_max:
+                break
+        return row
 
     def _append_batch(self, rows: kernel.Rows, row: int) -> int:
         options = self.options
@@ -127,24 +120,21 @@ class BatchBuilder:
         if reason:
             del self.out[at:]
             raise refuse_row(row_end, reason)
-        compress_in_place(self.out, at + BATCH_HEADER_SIZE, options)
-        seal_batch(
+        if options.codec:
+            compress_in_place(self.out, at + BATCH_HEADER_SIZE, options)
+        kernel.write_batch_header(
             self.out,
-            BatchHeader(
-                position=at,
-                size_bytes=len(self.out) - at,
-                magic=2,
-                attributes=options.attributes(),
-                base_offset=base_offset,
-                last_offset=base_offset + last_delta,
-                base_timestamp=base_timestamp,
-                max_timestamp=max_timestamp if options.append_time is None else options.append_time,
-                record_count=row_end - row,
-                producer_id=options.producer_id,
-                producer_epoch=options.producer_epoch,
-                base_sequence=self.next_sequence,
-                leader_epoch=options.leader_epoch,
-            ),
+            at,
+            base_offset,
+            options.leader_epoch,
+            self._attributes,
+            last_delta,
+            base_timestamp,
+            max_timestamp if options.append_time is None else options.append_time,
+            options.producer_id,
+            options.producer_epoch,
+            self.next_sequence,
+            row_end - row,
         )
         self.next_offset = base_offset + last_delta + 1
         if self.next_sequence != NO_SEQUENCE:
@@ -158,56 +148,28 @@ def refuse_row(row: int, reason: int) -> InvalidRecordError:
 
 def compress_in_place(out: bytearray, start: int, options: BatchOptions) -> None:
     """Replace what stands in ``out`` from ``start`` on by its compressed form."""
-    if options.codec == Codec.NONE:
-        return
     with memoryview(out) as whole, whole[start:] as records:
         compressed = compress(options.codec, records, level=options.level)
     out[start:] = compressed
-
-
-def seal_batch(out: bytearray, header: BatchHeader) -> None:
-    """Write ``header`` over the room that was left for it, with the CRC of all that follows."""
-    last_offset_delta = header.last_offset - header.base_offset
-    if not (0 <= last_offset_delta <= INT32_MAX and header.size_bytes - LOG_OVERHEAD <= INT32_MAX):
-        raise InvalidRecordError("a batch holds at most 2 GiB and 2**31 offsets")
-    at = header.position
-    _HEADER.pack_into(
-        out,
-        at,
-        header.base_offset,
-        header.size_bytes - LOG_OVERHEAD,
-        header.leader_epoch,
-        2,
-        0,
-        header.attributes,
-        last_offset_delta,
-        header.base_timestamp,
-        header.max_timestamp,
-        header.producer_id,
-        header.producer_epoch,
-        header.base_sequence,
-        header.record_count,
-    )
-    with memoryview(out) as whole, whole[at + CRC_FROM : at + header.size_bytes] as covered:
-        crc = kernel.crc32c(covered)
-    _CRC.pack_into(out, at + CRC_AT, crc)
 
 
 def empty_batch(header: BatchHeader) -> bytes:
     """What compaction leaves of a batch whose records are all gone but whose place and producer
     must be remembered: a header with no records, no codec, no horizon and no base timestamp."""
     out = bytearray(BATCH_HEADER_SIZE)
-    kept = APPEND_TIME_MASK | TRANSACTIONAL_MASK | CONTROL_MASK
-    seal_batch(
+    kernel.write_batch_header(
         out,
-        replace(
-            header,
-            position=0,
-            size_bytes=BATCH_HEADER_SIZE,
-            attributes=header.attributes & kept,
-            base_timestamp=NO_TIMESTAMP,
-            record_count=0,
-        ),
+        0,
+        header.base_offset,
+        header.leader_epoch,
+        header.attributes & (APPEND_TIME_MASK | TRANSACTIONAL_MASK | CONTROL_MASK),
+        header.last_offset - header.base_offset,
+        NO_TIMESTAMP,
+        header.max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        0,
     )
     return bytes(out)
 

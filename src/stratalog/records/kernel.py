@@ -24,6 +24,7 @@ if TYPE_CHECKING or os.environ.get("STRATALOG_KERNEL", "compiled") == "compiled"
             restamp,
             walk,
             walk_v07,
+            write_batch_header,
         )
     except ImportError as error:  # pragma: no cover - a broken installation
         raise ImportError(
@@ -44,6 +45,7 @@ elif os.environ["STRATALOG_KERNEL"] == "reference":
         restamp,
         walk,
         walk_v07,
+        write_batch_header,
     )
 else:
     raise ImportError("STRATALOG_KERNEL is 'compiled' or 'reference'")
@@ -61,4 +63,5 @@ __all__ = [
     "restamp",
     "walk",
     "walk_v07",
+    "write_batch_header",
 ]

@@ -31,6 +31,10 @@ class ReadableFile(Protocol):
         ...
 
     def expect_random_access(self) -> None: ...
+    def read_ahead(self, position: int, size: int) -> None:
+        """Say that these bytes will be wanted soon, so that the disk may start; never an error."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -63,15 +67,16 @@ class OsReadableFile:
         return os.fstat(self._fd).st_size
 
     def read_into(self, position: int, buffer: memoryview) -> int:
-        done = 0
-        while done < len(buffer):
-            try:
-                count = os.preadv(self._fd, [buffer[done:]], position + done)
-            except OSError as error:
-                raise _refused(error, self.path) from None
-            if count == 0:
-                break
-            done += count
+        try:
+            done = os.preadv(self._fd, (buffer,), position)
+            # One call is the rule; the system may give less than was asked for.
+            while 0 < done < len(buffer):
+                count = os.preadv(self._fd, (buffer[done:],), position + done)
+                if count == 0:
+                    break
+                done += count
+        except OSError as error:
+            raise _refused(error, self.path) from None
         return done
 
     def map(self, size: int) -> Any:
@@ -85,6 +90,10 @@ class OsReadableFile:
     def expect_random_access(self) -> None:
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
+
+    def read_ahead(self, position: int, size: int) -> None:
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._fd, position, size, os.POSIX_FADV_WILLNEED)
 
     def close(self) -> None:
         os.close(self._fd)

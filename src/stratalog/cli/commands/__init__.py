@@ -1,0 +1,1 @@
+"""The verbs, a module each; ``stratalog.cli.main`` imports the one that is used."""

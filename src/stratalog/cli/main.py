@@ -1,0 +1,95 @@
+"""The command line: finds the verb, and turns whatever happens into one line and an exit code.
+
+A verb is a module in ``commands`` with a click command named ``command``; it is imported when it is used.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Any, Final
+
+import click
+
+from stratalog.cli.reporter import IO_REFUSED, exit_code_of
+from stratalog.cli.terminal import printable
+from stratalog.errors import StratalogError
+
+__all__ = ["main"]
+
+VERBS: Final = ("cat", "count", "verify")
+
+_INTERRUPTED: Final = 130
+
+
+class Verbs(click.Group):
+    """Knows the verbs by name, and what each way of failing means."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = import_module(f"stratalog.cli.commands.{cmd_name}").command
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except StratalogError as error:
+            _say(str(error))
+            ctx.exit(exit_code_of(error))
+        except BrokenPipeError:
+            _forget_stdout()
+            ctx.exit(0)
+        except OSError as error:  # what we read is StorageError: this is where the output goes
+            _say(f"cannot write: {error.strerror or error}".lower())
+            _forget_stdout()
+            ctx.exit(IO_REFUSED)
+        except KeyboardInterrupt:
+            ctx.exit(_INTERRUPTED)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"stratalog: {printable(text)}\n")
+
+
+def _forget_stdout() -> None:
+    """Nobody reads any more: what Python still holds must not fail again when it exits."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if not wanted or ctx.resilient_parsing:
+        return
+    from stratalog import __version__
+    from stratalog.records import kernel
+
+    crc = "in hardware" if kernel.HARDWARE_CRC else "in software"
+    click.echo(f"stratalog {__version__} (kernel: {kernel.NAME}, CRC-32C {crc})")
+    ctx.exit()
+
+
+@click.command(
+    cls=Verbs,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    no_args_is_help=True,
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_show_version,
+    help="Show the version, which kernel runs, and how it computes CRCs.",
+)
+def main() -> None:
+    """Kafka's log files, read without a broker. No command changes a byte of them.
+
+    Exit codes: 0 all is well, 1 something is wrong with the bytes, 2 the command line is wrong, 3 the
+    system refused to read or write.
+    """

@@ -1,0 +1,95 @@
+"""What options mean: sizes, times and lists as they are typed. Options that several verbs share."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import click
+
+__all__ = ["COLUMNS", "FILES", "SIZE", "TIME", "limits"]
+
+_UNITS: Final = {
+    "": 1, "b": 1,
+    "k": 1 << 10, "m": 1 << 20, "g": 1 << 30,
+    "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30,
+    "kb": 10**3, "mb": 10**6, "gb": 10**9,
+}  # fmt: skip
+_SIZE: Final = re.compile(r"([0-9]+)\s*([a-z]*)", re.IGNORECASE)
+_MILLISECONDS: Final = re.compile(r"-?[0-9]+")
+
+
+class _SizeType(click.ParamType[int]):
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        match = _SIZE.fullmatch(value.strip())
+        if match is None or match[2].lower() not in _UNITS:
+            self.fail(f"{value!r} is not a size: write 10MiB, 64KB or bytes", param, ctx)
+        return int(match[1]) * _UNITS[match[2].lower()]
+
+
+class _TimeType(click.ParamType[int]):
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        if _MILLISECONDS.fullmatch(value):
+            return int(value)
+        try:
+            time = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(
+                f"{value!r} is not a time: write 2024-03-13T09:00:00Z, or milliseconds since 1970",
+                param,
+                ctx,
+            )
+        time = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+        since = time - datetime(1970, 1, 1, tzinfo=UTC)
+        return (since.days * 86400 + since.seconds) * 1000 + since.microseconds // 1000
+
+
+class _ColumnsType(click.ParamType[tuple[str, ...]]):
+    name = "a,b,…"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        names = tuple(name.strip() for name in value.split(","))
+        if not all(names):
+            self.fail(f"{value!r} names a column that has no name", param, ctx)
+        return names
+
+
+SIZE: Final = _SizeType()
+TIME: Final = _TimeType()
+COLUMNS: Final = _ColumnsType()
+
+#: Whether a file is there is not a question of usage: it has an exit code of its own.
+FILES: Final = click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
+
+_MAX_BATCH: Final = click.option(
+    "--max-batch-bytes",
+    type=SIZE,
+    default="256MiB",
+    show_default=True,
+    help="Take a larger batch for damage.",
+)
+_MAX_DECOMPRESSED: Final = click.option(
+    "--max-decompressed-bytes",
+    type=SIZE,
+    default="256MiB",
+    show_default=True,
+    help="Stop at a batch that decompresses to more.",
+)
+
+
+def limits(command: Any) -> Any:
+    """Adds the two limits that every reading verb has."""
+    return _MAX_BATCH(_MAX_DECOMPRESSED(command))

@@ -1,0 +1,112 @@
+"""Everything that goes to stderr, and the exit code that comes of it.
+
+Exit codes: 0 all is well; 1 something is wrong with the bytes; 2 the command line is wrong; 3 the system
+refused to read or write.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeVar
+
+from stratalog.cli.terminal import cut, printable, table_width
+from stratalog.errors import CorruptionError, StorageError, StratalogError, UsageError
+
+__all__ = ["FINDINGS", "IO_REFUSED", "USAGE", "Reporter", "exit_code_of"]
+
+FINDINGS: Final = 1
+USAGE: Final = 2
+IO_REFUSED: Final = 3
+
+_PROGRESS_AFTER_SECONDS: Final = 1.0
+_PROGRESS_EVERY_SECONDS: Final = 0.2
+
+Item = TypeVar("Item")
+
+
+def exit_code_of(error: StratalogError) -> int:
+    if isinstance(error, UsageError):
+        return USAGE
+    return IO_REFUSED if isinstance(error, StorageError) else FINDINGS
+
+
+class Reporter:
+    """Says what went wrong, and how far the work is."""
+
+    def __init__(self, *, shows_progress: bool) -> None:
+        self.exit_code = 0
+        self.error: StratalogError | None = None
+        self._shows_progress = shows_progress and sys.stderr.isatty()
+        self._total_bytes = 0
+        self._started = time.monotonic()
+        self._next = self._started + _PROGRESS_AFTER_SECONDS
+        self._line_shown = False
+
+    def warn(self, text: str) -> None:
+        """One line; the exit code stays."""
+        self._say(f"stratalog: warning: {text}")
+
+    def fail(self, error: StratalogError) -> None:
+        """One line, and an exit code that says so."""
+        self.error = error
+        self.exit_code = max(self.exit_code, exit_code_of(error))
+        self._say(f"stratalog: {error}")
+
+    def found(self) -> None:
+        """Something is wrong with the bytes, and the output tells of it."""
+        self.exit_code = max(self.exit_code, FINDINGS)
+
+    def until_failure(self, items: Iterable[Item]) -> Iterator[Item]:
+        """The items; where bytes or the system fail, that is reported and the items end."""
+        try:
+            yield from items
+        except (CorruptionError, StorageError) as error:
+            self.fail(error)
+
+    def expect_bytes(self, total: int) -> None:
+        """What 100 % is."""
+        self._total_bytes = total
+
+    def progress(self, done: int) -> None:
+        """Show how far the work is, once it has taken a second."""
+        if not self._shows_progress:
+            return
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + _PROGRESS_EVERY_SECONDS
+        line = _progress_line(done, self._total_bytes, now - self._started)
+        sys.stderr.write(f"\r\x1b[K{cut(line, table_width(sys.stderr) - 1)}")
+        sys.stderr.flush()
+        self._line_shown = True
+
+    def erase_progress(self) -> None:
+        if self._line_shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._line_shown = False
+
+    def _say(self, text: str) -> None:
+        self.erase_progress()
+        sys.stderr.write(printable(text) + "\n")
+        sys.stderr.flush()
+
+
+def _progress_line(done: int, total: int, seconds: float) -> str:
+    rate = done / seconds
+    parts = [f"{_size(done)} of {_size(total)}" if total else _size(done), f"{_size(rate)}/s"]
+    if total and rate:
+        left = int(max(total - done, 0) / rate)
+        parts.insert(1, f"{100 * min(done, total) // total} %")
+        parts.append(f"{left // 60}:{left % 60:02d} left")
+    return "  ".join(parts)
+
+
+def _size(size: float) -> str:
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"

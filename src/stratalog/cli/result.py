@@ -1,0 +1,76 @@
+"""What a command returns: fields, and columns of plain values. How they are shown is ``render``'s."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["ArrowStream", "Chunk", "Field", "Kind", "Result", "Same", "chunk_of_rows"]
+
+
+class Kind(Enum):
+    """What the values of a field are. None is a value of every kind."""
+
+    TEXT = auto()
+    INTEGER = auto()
+    BOOLEAN = auto()
+    TIME = auto()  # milliseconds since 1970
+    BINARY = auto()
+    HEADERS = auto()  # pairs of text and bytes
+    JSON = auto()  # lists and dicts of JSON's own values
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column of a result. Some are too much for a table, and only in the other outputs."""
+
+    name: str
+    kind: Kind
+    in_table: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Same:
+    """A column of a chunk that has one value throughout."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some rows of a result, column by column in the order of its fields."""
+
+    rows: int
+    columns: Sequence[Sequence[Any] | Same]
+
+
+class ArrowStream(NamedTuple):
+    """A result as Arrow has it: the schema, and record batches one at a time."""
+
+    schema: pa.Schema
+    batches: Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """A command's answer. Nothing of it is computed before it is shown.
+
+    ``arrow`` gives the same rows as Arrow where there is a shorter way than over plain values. Tables
+    also show ``total``, a last row, and ``notes``, lines below.
+    """
+
+    fields: tuple[Field, ...]
+    chunks: Iterable[Chunk]
+    arrow: Callable[[], ArrowStream] | None = None
+    total: Callable[[], tuple[Any, ...] | None] = lambda: None
+    notes: Callable[[], Iterable[str]] = tuple
+
+
+def chunk_of_rows(rows: Sequence[tuple[Any, ...]]) -> Chunk:
+    """A chunk from rows, at least one."""
+    return Chunk(len(rows), list(zip(*rows, strict=True)))

@@ -1,0 +1,44 @@
+"""A verb of the command line: a command that returns a :class:`Result`; showing it is not its business."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from stratalog.cli.render import FORMATS, choose_output, render
+from stratalog.cli.reporter import Reporter
+
+__all__ = ["Verb"]
+
+
+class Verb(click.Command):
+    """Adds ``-o`` and ``--out``, hands the command a reporter, shows what it returns."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.params += [
+            click.Option(
+                ["-o", "--output"],
+                type=click.Choice(list(FORMATS)),
+                help="How to show it. Default: table on a terminal, ndjson elsewhere.",
+            ),
+            click.Option(
+                ["--out"],
+                type=click.Path(),
+                metavar="FILE",
+                help="Write to a new file; its suffix says how, where -o does not.",
+            ),
+        ]
+
+    def invoke(self, ctx: click.Context) -> None:
+        output = choose_output(
+            ctx.params.pop("output"), ctx.params.pop("out"), is_terminal=sys.stdout.isatty()
+        )
+        reporter = ctx.obj = Reporter(shows_progress=not (output.path is None and sys.stdout.isatty()))
+        try:
+            render(super().invoke(ctx), output, before_output=reporter.erase_progress)
+        finally:
+            reporter.erase_progress()
+        ctx.exit(reporter.exit_code)

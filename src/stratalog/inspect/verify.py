@@ -1,0 +1,278 @@
+"""Is every byte of these files what it must be? Findings are values; only the system refusing raises.
+
+The default checks every CRC, the order of offsets, and the counts and lengths of batches that are not
+compressed; ``deep`` also decompresses and decodes every record. A damaged batch whose size can be believed
+is reported and passed over; where the size cannot be believed, nothing behind it is checked, and the
+finding says how many bytes that are.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from stratalog.inspect.counter import Counter
+from stratalog.inspect.segment_order import is_last_segment, segments_in_order
+from stratalog.inspect.walk_file import Progress, entry_size, walk_windows
+from stratalog.records import kernel
+from stratalog.records.columns import Pause
+from stratalog.records.compression import DECOMPRESSED_SIZE_MAX_DEFAULT
+from stratalog.records.layout import INT32_MAX, ROW_WIDTH, Check, Ending, Reason, Row
+from stratalog.records.scan import STRICT
+from stratalog.storage.filesystem import FileSystem
+from stratalog.storage.log_file import LogFile, Window, open_log_file
+
+__all__ = ["FileReport", "Finding", "Severity", "Status", "verify_file", "verify_files"]
+
+Severity = Literal["damage", "torn_tail", "note"]
+Status = Literal["ok", "torn", "damaged"]
+
+#: Of what has these, the size is not to be believed either: the next batch cannot be found.
+_SIZE_UNKNOWN: Final = {Reason.SIZE_TOO_SMALL, Reason.SIZE_TOO_LARGE, Reason.UNKNOWN_MAGIC}
+
+_FINDINGS_MAX: Final = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is not as it must be: where, why, how much of the file it concerns, what to do.
+
+    ``reason`` is the stable name for programs; ``offset`` is what the batch says of itself, None where
+    that cannot be read. A *note* is worth knowing and not wrong.
+    """
+
+    path: str
+    position: int
+    severity: Severity
+    reason: str
+    detail: str
+    advice: str | None
+    offset: int | None
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileReport:
+    """What was checked of one file, and what was found. Records and batches are the sound ones."""
+
+    path: str
+    topic: str | None
+    partition: int | None
+    records: int
+    control_records: int
+    batches: int
+    size_bytes: int
+    unchecked_bytes: int
+    next_offset: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def status(self) -> Status:
+        severities = {finding.severity for finding in self.findings}
+        if "damage" in severities:
+            return "damaged"
+        return "torn" if "torn_tail" in severities else "ok"
+
+
+def verify_files(
+    paths: Sequence[str],
+    *,
+    deep: bool = False,
+    gaps: bool = False,
+    file_system: FileSystem | None = None,
+    max_batch_bytes: int = 256 << 20,
+    max_decompressed_bytes: int = DECOMPRESSED_SIZE_MAX_DEFAULT,
+    findings_max: int = _FINDINGS_MAX,
+    progress: Progress | None = None,
+    on_error: Callable[[OSError], None] | None = None,
+) -> Iterator[FileReport]:
+    """Verify files one after the other, a folder's segments in the order of their offsets.
+
+    Offsets must ascend from file to file of a folder, and only the last one may be torn. A file that
+    cannot be read raises; with ``on_error`` it is handed over and left out. ``progress`` is told the
+    bytes of all files together.
+    """
+    ordered = segments_in_order(paths)
+    done = 0
+    expected = -1
+    for number, path in enumerate(ordered):
+        is_last = is_last_segment(ordered, number)
+        try:
+            report = verify_file(
+                path,
+                deep=deep,
+                gaps=gaps,
+                is_last_segment=is_last,
+                expected_offset=expected,
+                file_system=file_system,
+                max_batch_bytes=max_batch_bytes,
+                max_decompressed_bytes=max_decompressed_bytes,
+                findings_max=findings_max,
+                progress=None if progress is None else _shifted(progress, done),
+            )
+        except OSError as error:
+            if on_error is None:
+                raise
+            on_error(error)
+        else:
+            done += report.size_bytes
+            expected = max(expected, report.next_offset)
+            yield report
+        if is_last:
+            expected = -1
+
+
+def _shifted(progress: Progress, done: int) -> Progress:
+    return lambda position: progress(done + position)
+
+
+def verify_file(
+    path: str,
+    *,
+    deep: bool = False,
+    gaps: bool = False,
+    is_last_segment: bool = True,
+    expected_offset: int = -1,
+    file_system: FileSystem | None = None,
+    max_batch_bytes: int = 256 << 20,
+    max_decompressed_bytes: int = DECOMPRESSED_SIZE_MAX_DEFAULT,
+    findings_max: int = _FINDINGS_MAX,
+    progress: Progress | None = None,
+) -> FileReport:
+    """Verify one file.
+
+    No offset may lie below ``expected_offset``, nor below the base offset in the file's name. A torn
+    tail is damage unless this is the last segment of its partition. With ``gaps``, every place where
+    offsets are missing is noted. After ``findings_max`` findings the rest is not checked.
+    """
+    with open_log_file(path, file_system) as log_file:
+        base_offset = -1 if log_file.base_offset is None else log_file.base_offset
+        counter = Counter(
+            log_file,
+            check=STRICT | (Check.CONTIGUOUS if gaps else Check.NONE),
+            expected_offset=max(expected_offset, base_offset),
+            deep=deep,
+            max_batch_bytes=max_batch_bytes,
+            max_decompressed_bytes=max_decompressed_bytes,
+        )
+        verifier = _Verifier(log_file, counter, findings_max, is_last_segment=is_last_segment)
+        *_, end = walk_windows(
+            log_file, verifier.step, max_batch_bytes=max_batch_bytes, progress=progress
+        )
+        verifier.finish(end)
+        place = log_file.topic_partition
+        return FileReport(
+            path=path,
+            topic=None if place is None else place.topic,
+            partition=None if place is None else place.partition,
+            records=counter.records,
+            control_records=counter.control_records,
+            batches=counter.batches,
+            size_bytes=log_file.size,
+            unchecked_bytes=log_file.size - end.position,
+            next_offset=counter.expected_offset,
+            findings=tuple(verifier.findings),
+        )
+
+
+class _Verifier:
+    """Takes the counter's steps, notes what is wrong, and goes on behind it where that is possible."""
+
+    def __init__(
+        self, log_file: LogFile, counter: Counter, findings_max: int, *, is_last_segment: bool
+    ) -> None:
+        self._log_file = log_file
+        self._counter = counter
+        self._findings_max = findings_max
+        self._is_last_segment = is_last_segment
+        self._row = array("q", bytes(8 * ROW_WIDTH))
+        self.findings: list[Finding] = []
+
+    def step(self, window: Window, at: int) -> Pause:
+        while True:
+            pause = self._counter.step(window, at)
+            if pause.ending != Ending.CORRUPT or pause.reason in _SIZE_UNKNOWN:
+                return pause
+            header = self._header(window, pause.position)
+            size = entry_size(window, pause.position, self._log_file.is_v07)
+            if size is None or pause.position + size > window.length:
+                return pause
+            if len(self.findings) >= self._findings_max:
+                return self._too_many(pause)
+            at = self._pass(window, pause, header, size)
+
+    def _pass(self, window: Window, pause: Pause, header: array[int] | None, size: int) -> int:
+        """Note what is wrong with a whole batch; where to go on, and with which offset."""
+        expected = self._counter.expected_offset
+        offset = None if header is None else _first_offset(header)
+        position = window.position + pause.position
+        if pause.reason in (Reason.OFFSET_ORDER, Reason.OFFSET_GAP):
+            pause = _with_detail(pause, f"offset {offset} where {expected} was next")
+        if pause.reason == Reason.OFFSET_GAP:
+            missing = f"offsets {expected} to {(offset or 0) - 1} are not there"
+            self._note(_with_detail(pause, missing), position, 0, "note", offset)
+            self._counter.expected_offset = -1 if offset is None else offset
+            return pause.position
+        self._note(pause, position, size, "damage", offset)
+        if pause.reason == Reason.OFFSET_ORDER and header is not None:
+            # Those behind it are measured by this one: one finding for one break in the order.
+            self._counter.expected_offset = min(header[Row.LAST_OFFSET] + 1, 2**63 - 1)
+        return pause.position + size
+
+    def finish(self, end: Pause) -> None:
+        """What is found where the walk ended: nothing, a torn tail, or bytes it cannot go on behind."""
+        if end.ending == Ending.END:
+            return
+        rest = self._log_file.size - end.position
+        if end.ending == Ending.INCOMPLETE:
+            torn = self._is_last_segment and not self._follows_damage(end.position)
+            self._note(end, end.position, rest, "torn_tail" if torn else "damage", None)
+            return
+        sentence = f"{end.detail or end.error().detail}; {rest} bytes from here on were not checked"
+        self._note(_with_detail(end, sentence), end.position, rest, "damage", None)
+
+    def _follows_damage(self, position: int) -> bool:
+        """Whether the batch before was damaged: then its size may be wrong, and this no batch at all."""
+        last = self.findings[-1] if self.findings else None
+        return last is not None and last.position + last.size_bytes == position
+
+    def _too_many(self, pause: Pause) -> Pause:
+        return _with_detail(pause, f"{self._findings_max} findings are enough")
+
+    def _header(self, window: Window, at: int) -> array[int] | None:
+        """The header row of the batch at ``at``, without any check; None where even that fails."""
+        rows = memoryview(self._row)
+        if self._log_file.is_v07:
+            base_offset = (self._log_file.base_offset or 0) + window.position
+            held, *_ = kernel.walk_v07(window.data, at, window.length, rows, 0, base_offset)
+        else:
+            held, *_ = kernel.walk(window.data, at, window.length, rows, 0, -1, INT32_MAX)
+        return self._row if held else None
+
+    def _note(
+        self, pause: Pause, position: int, size: int, severity: Severity, offset: int | None
+    ) -> None:
+        error = pause.error()
+        finding = Finding(
+            path=self._log_file.path,
+            position=position,
+            severity=severity,
+            reason=error.reason,
+            detail=error.detail,
+            advice=None if severity == "note" else error.advice,
+            offset=offset,
+            size_bytes=size,
+        )
+        self.findings.append(finding)
+
+
+def _first_offset(header: array[int]) -> int:
+    """Of a wrapper only the last offset is known."""
+    base_offset = header[Row.BASE_OFFSET]
+    return base_offset if base_offset >= 0 else header[Row.LAST_OFFSET]
+
+
+def _with_detail(pause: Pause, detail: str) -> Pause:
+    return Pause(pause.position, pause.ending, pause.reason, detail)
