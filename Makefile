@@ -45,7 +45,7 @@ bench: setup ## measure against peers in the same run (ARGS="--check" fails when
 
 fuzz: ## the kernel under sanitizers and fuzzers
 	$(BOOTSTRAP) fuzz
-	@$(PY) fuzz/run.py $(ARGS)
+	@$(PY) -m fuzz.run $(ARGS)
 
 interop: setup ## the tests that need a real Kafka
 	@$(PY) -m pytest -m interop --timeout 900 $(ARGS)

@@ -282,7 +282,7 @@ def register_codec(codec: Codec, per_batch: int) -> None:
             text=True,
         )
         payloads = payloads_of(region)
-        plain = PLAIN.get(codec, plain_snappy)
+        plain: Callable[[Any], Any] = PLAIN.get(codec, plain_snappy)
         decompressor = Decompressor()
         return Workload(
             ours=lambda: [decompressor.decompress(codec, each) for each in payloads] and None,
@@ -305,7 +305,7 @@ def register_codec(codec: Codec, per_batch: int) -> None:
             text=True,
         )
         payloads = payloads_of(region)
-        plain = PLAIN.get(codec, plain_snappy)
+        plain: Callable[[Any], Any] = PLAIN.get(codec, plain_snappy)
         return Workload(
             ours=lambda: to_arrow(region),
             peer=lambda: [plain(each) for each in payloads] and None,

@@ -46,7 +46,7 @@ def batches() -> Iterator[bytes]:
         leader_epoch=3,
         is_transactional=True,
     )
-    yield build_batch(RECORDS[:2], options, base_offset=50)
+    yield build_batch(RECORDS[:2], options)
     yield build_batch(RECORDS[:1], BatchOptions(delete_horizon_ms=9))
     marker = Record(key=bytes(4), value=bytes(6), timestamp=3)
     yield build_batch([marker], BatchOptions(is_control=True, is_transactional=True))
@@ -54,7 +54,9 @@ def batches() -> Iterator[bytes]:
     (header,) = scan_batches(build_batch(RECORDS))
     yield empty_batch(header)
     yield (
-        build_batch(RECORDS[:1]) + build_batch(RECORDS[2:]) + build_batch(PLAIN[:1], base_offset=9)
+        build_batch(RECORDS[:1])
+        + build_batch(RECORDS[2:])
+        + build_batch([Record(value=b"v")], base_offset=9)
     )
 
 

@@ -140,7 +140,7 @@ def test_headers_without_strict_checks_equal_those_with_them() -> None:
 
 
 #: Batches by the shape of their dump, so that none of these tests runs empty.
-LEAST_BATCHES = {"messages": 500, "entries": 900, "batches": 1500}
+LEAST_BATCHES = {"messages": 300, "entries": 750, "batches": 1100}
 
 
 def test_every_field_is_compared_somewhere() -> None:
@@ -206,9 +206,9 @@ def test_records_equal_the_dump(golden: GoldenSet) -> None:
 @each_set
 def test_batch_level_columns_equal_the_dump(golden: GoldenSet) -> None:
     names = (
-        "offset position base_offset producer_id producer_epoch sequence leader_epoch codec "
-        "is_control is_transactional"
-    ).split()
+        *("offset", "position", "base_offset", "producer_id", "producer_epoch"),
+        *("sequence", "leader_epoch", "codec", "is_control", "is_transactional"),
+    )
     for partition in golden.partitions():
         if golden.is_v07 or golden.damaged:
             continue

@@ -26,10 +26,14 @@ _INTERRUPTED: Final = 130
 class Verbs(click.Group):
     """Knows the verbs by name, and what each way of failing means."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(VERBS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        cmd_name: str,
+    ) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
         command: click.Command = import_module(f"stratalog.cli.commands.{cmd_name}").command

@@ -72,7 +72,9 @@ TIME: Final = _TimeType()
 COLUMNS: Final = _ColumnsType()
 
 #: Whether a file is there is not a question of usage: it has an exit code of its own.
-FILES: Final = click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
+FILES: Final = click.argument(
+    "files", metavar="FILE...", nargs=-1, required=True, type=click.Path()
+)
 
 _MAX_BATCH: Final = click.option(
     "--max-batch-bytes",

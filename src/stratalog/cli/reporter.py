@@ -6,13 +6,17 @@ refused to read or write.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from typing import Final, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from stratalog.cli.terminal import cut, printable, table_width
 from stratalog.errors import CorruptionError, StorageError, StratalogError, UsageError
+
+if TYPE_CHECKING:
+    from stratalog.inspect.walk_file import FileEnd
 
 __all__ = ["FINDINGS", "IO_REFUSED", "USAGE", "Reporter", "exit_code_of"]
 
@@ -35,10 +39,10 @@ def exit_code_of(error: StratalogError) -> int:
 class Reporter:
     """Says what went wrong, and how far the work is."""
 
-    def __init__(self, *, shows_progress: bool) -> None:
+    def __init__(self) -> None:
         self.exit_code = 0
         self.error: StratalogError | None = None
-        self._shows_progress = shows_progress and sys.stderr.isatty()
+        self._shows_progress = sys.stderr.isatty()
         self._total_bytes = 0
         self._started = time.monotonic()
         self._next = self._started + _PROGRESS_AFTER_SECONDS
@@ -65,9 +69,18 @@ class Reporter:
         except (CorruptionError, StorageError) as error:
             self.fail(error)
 
-    def expect_bytes(self, total: int) -> None:
-        """What 100 % is."""
-        self._total_bytes = total
+    def warn_torn(self, end: FileEnd) -> None:
+        """A last batch that is cut off, where that is no error."""
+        error = end.error()
+        self.warn(
+            f"{end.path} at byte {error.position}: {error.detail} ({error.reason}); "
+            f"{end.unread_bytes} bytes not read"
+        )
+
+    def expect_files(self, paths: Iterable[str]) -> None:
+        """What 100 % is. What cannot be read is left to those who read it."""
+        if self._shows_progress:
+            self._total_bytes = sum(map(_size_or_zero, paths))
 
     def progress(self, done: int) -> None:
         """Show how far the work is, once it has taken a second."""
@@ -82,6 +95,10 @@ class Reporter:
         sys.stderr.flush()
         self._line_shown = True
 
+    def progress_behind(self, before: int) -> Callable[[int], None]:
+        """Progress of one file, when the files before it had so many bytes."""
+        return lambda position: self.progress(before + position)
+
     def erase_progress(self) -> None:
         if self._line_shown:
             sys.stderr.write("\r\x1b[K")
@@ -92,6 +109,13 @@ class Reporter:
         self.erase_progress()
         sys.stderr.write(printable(text) + "\n")
         sys.stderr.flush()
+
+
+def _size_or_zero(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0
 
 
 def _progress_line(done: int, total: int, seconds: float) -> str:

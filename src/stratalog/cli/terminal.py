@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import unicodedata
+from functools import cache
 from typing import IO, Any, Final
 
 __all__ = ["cut", "display_width", "pad", "printable", "shows_colour", "table_width"]
@@ -18,28 +19,39 @@ _PIPED_WIDTH: Final = 120
 
 
 def printable(text: str) -> str:
-    """The text with everything escaped that is not a visible character or a plain space."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else _escaped(char) for char in text)
+    """The text with everything escaped that is not a visible character or a plain space.
+
+    Bytes that are not UTF-8, as ``surrogateescape`` hands them over, become \\xNN.
+    """
+    return text if text.isprintable() else text.translate(_ESCAPES)
 
 
-def _escaped(char: str) -> str:
-    code = ord(char)
-    if char in _SHORT:
-        return _SHORT[char]
+class _Escapes(dict[int, str]):
+    """What each character is shown as; learned as they come."""
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code)
+        shown = self[code] = char if char.isprintable() else _SHORT.get(char) or _escaped(code)
+        return shown
+
+
+def _escaped(code: int) -> str:
+    if 0xDC80 <= code <= 0xDCFF:  # where surrogateescape puts single bytes
+        code -= 0xDC00
     if code < 0x100:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
+_ESCAPES: Final = _Escapes()
+
+
 def display_width(text: str) -> int:
     """How many cells a terminal gives the text."""
-    if text.isascii():
-        return len(text)
-    return sum(map(_cells, text))
+    return len(text) if text.isascii() else sum(map(_cells, text))
 
 
+@cache
 def _cells(char: str) -> int:
     if unicodedata.combining(char):
         return 0
@@ -48,18 +60,22 @@ def _cells(char: str) -> int:
 
 def cut(text: str, width: int) -> str:
     """The text in at most ``width`` cells, with … where something is left out."""
-    if display_width(text) <= width:
-        return text
-    used = 0
+    if text.isascii():
+        return text if len(text) <= width else text[: width - 1] + "…"
+    used = place = 0
     for number, char in enumerate(text):
         used += _cells(char)
-        if used > width - 1:
-            return text[:number] + "…"
-    raise AssertionError("a text that is too wide has a place to be cut at")
+        if used <= width - 1:
+            place = number + 1
+        if used > width:
+            return text[:place] + "…"
+    return text
 
 
 def pad(text: str, width: int, *, right: bool = False) -> str:
     """The text with spaces to ``width`` cells, in front of it when ``right``."""
+    if text.isascii():
+        return text.rjust(width) if right else text.ljust(width)
     spaces = " " * (width - display_width(text))
     return spaces + text if right else text + spaces
 

@@ -36,7 +36,7 @@ class Verb(click.Command):
         output = choose_output(
             ctx.params.pop("output"), ctx.params.pop("out"), is_terminal=sys.stdout.isatty()
         )
-        reporter = ctx.obj = Reporter(shows_progress=not (output.path is None and sys.stdout.isatty()))
+        reporter = ctx.obj = Reporter()
         try:
             render(super().invoke(ctx), output, before_output=reporter.erase_progress)
         finally:

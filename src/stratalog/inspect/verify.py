@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from stratalog.errors import StorageError
 from stratalog.inspect.counter import Counter
 from stratalog.inspect.segment_order import is_last_segment, segments_in_order
 from stratalog.inspect.walk_file import Progress, entry_size, walk_windows
@@ -86,7 +87,7 @@ def verify_files(
     max_decompressed_bytes: int = DECOMPRESSED_SIZE_MAX_DEFAULT,
     findings_max: int = _FINDINGS_MAX,
     progress: Progress | None = None,
-    on_error: Callable[[OSError], None] | None = None,
+    on_error: Callable[[StorageError], None] | None = None,
 ) -> Iterator[FileReport]:
     """Verify files one after the other, a folder's segments in the order of their offsets.
 
@@ -112,7 +113,7 @@ def verify_files(
                 findings_max=findings_max,
                 progress=None if progress is None else _shifted(progress, done),
             )
-        except OSError as error:
+        except StorageError as error:
             if on_error is None:
                 raise
             on_error(error)

@@ -20,6 +20,8 @@ def walk(
     flags: int = 0,
     expected: int = -1,
     size_max: int = ...,
+    *,
+    guarded: bool = False,
 ) -> tuple[int, int, int, int, int]: ...
 def count(
     data: _Buffer,
@@ -28,7 +30,10 @@ def count(
     flags: int = 0,
     expected: int = -1,
     size_max: int = ...,
+    *,
+    guarded: bool = False,
 ) -> tuple[int, int, int, int, int, int, int]: ...
+def copy(data: _Buffer, position: int, limit: int, *, guarded: bool = False) -> bytes: ...
 def walk_v07(
     data: _Buffer,
     position: int,
@@ -65,6 +70,7 @@ class Columns:
         size_max: int = ...,
         position_base: int = 0,
         buffer_index: int = 0,
+        guarded: bool = False,
     ) -> tuple[int, int, int]: ...
     def add(
         self,

@@ -9,6 +9,7 @@ region or a batch, the GIL released for the work, wire grammar above the functio
 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
@@ -20,6 +21,10 @@ cdef extern from "_crc.h" nogil:
     int stratalog_crc_init(int allow_hardware)
     uint32_t stratalog_crc32c(uint32_t crc, const uint8_t* data, size_t size)
     uint32_t stratalog_crc32(uint32_t crc, const uint8_t* data, size_t size)
+
+cdef extern from "_guard.h" nogil:
+    int stratalog_guarded(const uint8_t* start, size_t size, void (*work)(void*) noexcept nogil,
+                          void* argument)
 
 ctypedef const uint8_t* Cursor
 

@@ -45,6 +45,65 @@ cdef void expect_sizes(Sink* s, size_t rows, size_t used) noexcept:
         s.value.data = POOL.get(used + used // 4)
 
 
+cdef struct Decoding:
+    Sink sink
+    Bounds bounds
+    int flags
+    int64_t rows_max
+    int64_t bytes_max
+    int64_t expected
+    int64_t skipped
+
+
+cdef struct Fill:
+    Decoding* d
+    Cursor base
+    Cursor p
+    Cursor end
+    int64_t size_max
+    int64_t position_base
+    int ending
+    int reason
+
+
+cdef void fill_columns(void* argument) noexcept nogil:
+    cdef Fill* f = <Fill*>argument
+    cdef Decoding* d = f.d
+    cdef Sink* s = &d.sink
+    cdef Header h
+    while True:
+        f.ending = parse_header(f.p, f.end, f.size_max, &h, &f.reason)
+        if f.ending != GOES_ON:
+            return
+        f.reason = check_place(&h, d.flags, d.expected)
+        if f.reason != REASON_NONE:
+            f.ending = ENDING_CORRUPT
+            return
+        if outside(&d.bounds, &h, d.flags):
+            d.skipped += 1
+            d.expected = after(&h)
+            f.p += h.size
+            continue
+        if s.rows and (s.rows + (h.count if h.count > 0 else 1) > d.rows_max
+                       or used_bytes(s) + h.payload_size > d.bytes_max):
+            f.ending = ENDING_FULL
+            return
+        if d.flags & CHECK_CRC and not crc_matches(&h):
+            f.ending = ENDING_CORRUPT
+            f.reason = REASON_CRC_MISMATCH
+            return
+        if h.codec != CODEC_NONE and h.payload_size:
+            f.ending = ENDING_COMPRESSED
+            return
+        f.reason = decode_entry(s, &h, h.payload, h.payload + h.payload_size, d.flags, d.expected,
+                                f.position_base + (f.p - f.base), &d.bounds)
+        if f.reason != REASON_NONE:
+            f.ending = ENDING_CORRUPT
+            return
+        d.expected = after(&h)
+        f.p += h.size
+
+
 cdef class Columns:
     """Columns under construction, for the wanted bits of ``layout.Column``.
 
@@ -53,96 +112,86 @@ cdef class Columns:
     the caller numbers.
     """
 
-    cdef Sink sink
-    cdef Bounds bounds
-    cdef int flags
-    cdef int64_t rows_max
-    cdef int64_t bytes_max
-    cdef public int64_t expected  # the offset that must come next, -1 for any
-    cdef readonly int64_t skipped  # batches that the bounds left out by their header
+    cdef Decoding d
 
     def __cinit__(self, int want, int flags=0, *, bint views=False, int64_t rows_max=65536,
                   int64_t bytes_max=8 << 20, bounds=None):
-        self.sink.want = want
-        self.sink.views = views
-        self.flags = flags
-        self.rows_max = rows_max
-        self.bytes_max = bytes_max
-        self.expected = -1
+        self.d.sink.want = want
+        self.d.sink.views = views
+        self.d.flags = flags
+        self.d.rows_max = rows_max
+        self.d.bytes_max = bytes_max
+        self.d.expected = -1
         if bounds is None:
             bounds = (-INT64_MAX - 1, INT64_MAX, -INT64_MAX - 1, INT64_MAX)
-        self.bounds.first, self.bounds.last, self.bounds.first_time, self.bounds.last_time = bounds
-        expect_sizes(&self.sink, min(max(rows_max, 1), 1 << 16), min(max(bytes_max, 1), 8 << 20))
+        first, last, first_time, last_time = bounds
+        self.d.bounds.first = first
+        self.d.bounds.last = last
+        self.d.bounds.first_time = first_time
+        self.d.bounds.last_time = last_time
+        expect_sizes(&self.d.sink, min(max(rows_max, 1), 1 << 16), min(max(bytes_max, 1), 8 << 20))
 
     def __dealloc__(self):
         cdef Block* blocks[SINK_BLOCKS]
-        sink_blocks(&self.sink, blocks)
+        sink_blocks(&self.d.sink, blocks)
         for i in range(SINK_BLOCKS):
             POOL.put(blocks[i][0])
 
     @property
     def rows(self):
         """How many rows stand in the columns."""
-        return self.sink.rows
+        return self.d.sink.rows
 
     @property
     def used(self):
         """How many bytes of keys, values and headers stand in the columns."""
-        return used_bytes(&self.sink)
+        return used_bytes(&self.d.sink)
+
+    @property
+    def expected(self):
+        """The offset that must come next, -1 for any."""
+        return self.d.expected
+
+    @expected.setter
+    def expected(self, int64_t offset):
+        self.d.expected = offset
+
+    @property
+    def skipped(self):
+        """Batches that the bounds left out by their header."""
+        return self.d.skipped
 
     def fill(self, const uint8_t[::1] data not None, Py_ssize_t position, Py_ssize_t limit, *,
-             int64_t size_max=0x7FFFFFFF, int64_t position_base=0, int buffer_index=0):
+             int64_t size_max=0x7FFFFFFF, int64_t position_base=0, int buffer_index=0,
+             bint guarded=False):
         """Decode batches from ``position`` on until something stops it.
 
         Answers (position reached, ending, reason). COMPRESSED: the batch at that position is sound
         as far as its header and CRC tell, and waits for add(). FULL: take() first.
         """
-        cdef Cursor base = region_start(data, position, limit)
-        cdef Cursor p = base + position
-        cdef Cursor end = base + limit
-        cdef Sink* s = &self.sink
-        cdef int ending, reason
-        cdef Header h
-        self.aim(base, buffer_index, limit)
-        with nogil:
-            while True:
-                ending = parse_header(p, end, size_max, &h, &reason)
-                if ending != GOES_ON:
-                    break
-                reason = check_place(&h, self.flags, self.expected)
-                if reason != REASON_NONE:
-                    ending = ENDING_CORRUPT
-                    break
-                if outside(&self.bounds, &h, self.flags):
-                    self.skipped += 1
-                    self.expected = after(&h)
-                    p += h.size
-                    continue
-                if s.rows and (s.rows + (h.count if h.count > 0 else 1) > self.rows_max
-                               or used_bytes(s) + h.payload_size > self.bytes_max):
-                    ending = ENDING_FULL
-                    break
-                if self.flags & CHECK_CRC and not crc_matches(&h):
-                    ending = ENDING_CORRUPT
-                    reason = REASON_CRC_MISMATCH
-                    break
-                if h.codec != CODEC_NONE and h.payload_size:
-                    ending = ENDING_COMPRESSED
-                    break
-                reason = decode_entry(s, &h, h.payload, h.payload + h.payload_size, self.flags,
-                                      self.expected, position_base + (p - base), &self.bounds)
-                if reason != REASON_NONE:
-                    ending = ENDING_CORRUPT
-                    break
-                self.expected = after(&h)
-                p += h.size
-        if reason == NO_MEMORY:
+        cdef Fill f
+        cdef Mark before = mark(&self.d.sink)
+        f.d = &self.d
+        f.base = region_start(data, position, limit)
+        f.p = f.base + position
+        f.end = f.base + limit
+        f.size_max = size_max
+        f.position_base = position_base
+        self.aim(f.base, buffer_index, limit)
+        try:
+            with nogil:
+                perform(fill_columns, &f, f.base, limit, guarded)
+        except BufferError:
+            rewind(&self.d.sink, &before)
+            raise
+        if f.reason == NO_MEMORY:
             raise MemoryError
-        return p - base, ending, reason
+        return f.p - f.base, f.ending, f.reason
 
     def add(self, const uint8_t[::1] data not None, Py_ssize_t position, Py_ssize_t limit,
             const uint8_t[::1] payload not None, *, int64_t position_base=0, int buffer_index=0):
-        """Decode the batch at ``position``, whose records or messages are ``payload``.
+        """Decode the batch at ``position``, whose records or messages are ``payload``. Of a mapped file,
+        give a copy() of the batch.
 
         Answers (position behind the batch, ending, reason) like fill(); END when all went well.
         """
@@ -155,11 +204,11 @@ cdef class Columns:
         with nogil:
             ending = parse_header(base + position, base + limit, 0x7FFFFFFF, &h, &reason)
             if ending == GOES_ON:
-                reason = decode_entry(&self.sink, &h, inside, inside_end, self.flags,
-                                      self.expected, position_base + position, &self.bounds)
+                reason = decode_entry(&self.d.sink, &h, inside, inside_end, self.d.flags,
+                                      self.d.expected, position_base + position, &self.d.bounds)
                 ending = ENDING_END if reason == REASON_NONE else ENDING_CORRUPT
                 if ending == ENDING_END:
-                    self.expected = after(&h)
+                    self.d.expected = after(&h)
                     position += h.size
         if reason == NO_MEMORY:
             raise MemoryError
@@ -171,7 +220,7 @@ cdef class Columns:
         cdef Cursor base = region_start(data, position, limit)
         cdef Cursor p = base + position
         cdef Cursor end = base + limit
-        cdef Sink* s = &self.sink
+        cdef Sink* s = &self.d.sink
         cdef int ending, reason
         cdef Header h
         self.aim(base, buffer_index, limit)
@@ -180,22 +229,22 @@ cdef class Columns:
                 ending = parse_entry_v07(p, end, wrapping_add(base_offset, p - base), &h, &reason)
                 if ending != GOES_ON:
                     break
-                if h.base_offset < self.bounds.first or h.base_offset > self.bounds.last:
-                    self.skipped += 1
+                if h.base_offset < self.d.bounds.first or h.base_offset > self.d.bounds.last:
+                    self.d.skipped += 1
                     p += h.size
                     continue
-                if s.rows and (s.rows + 1 > self.rows_max
-                               or used_bytes(s) + h.payload_size > self.bytes_max):
+                if s.rows and (s.rows + 1 > self.d.rows_max
+                               or used_bytes(s) + h.payload_size > self.d.bytes_max):
                     ending = ENDING_FULL
                     break
-                if self.flags & CHECK_CRC and not crc_matches_v07(&h):
+                if self.d.flags & CHECK_CRC and not crc_matches_v07(&h):
                     ending = ENDING_CORRUPT
                     reason = REASON_CRC_MISMATCH
                     break
                 if h.codec != CODEC_NONE:
                     ending = ENDING_COMPRESSED
                     break
-                reason = decode_entry_v07(s, &h, NULL, NULL, self.flags, &self.bounds)
+                reason = decode_entry_v07(s, &h, NULL, NULL, self.d.flags, &self.d.bounds)
                 if reason != REASON_NONE:
                     ending = ENDING_CORRUPT
                     break
@@ -217,8 +266,8 @@ cdef class Columns:
             ending = parse_entry_v07(base + position, base + limit,
                                      wrapping_add(base_offset, position), &h, &reason)
             if ending == GOES_ON:
-                reason = decode_entry_v07(&self.sink, &h, inside, inside_end, self.flags,
-                                          &self.bounds)
+                reason = decode_entry_v07(&self.d.sink, &h, inside, inside_end, self.d.flags,
+                                          &self.d.bounds)
                 ending = ENDING_END if reason == REASON_NONE else ENDING_CORRUPT
                 if ending == ENDING_END:
                     position += h.size
@@ -227,10 +276,10 @@ cdef class Columns:
         return position, ending, reason
 
     cdef int aim(self, Cursor start, int buffer_index, Py_ssize_t limit) except -1:
-        if self.sink.views and limit > INT32_MAX:
+        if self.d.sink.views and limit > INT32_MAX:
             raise ValueError("a view reaches 2 GiB at most: map the region in parts")
-        self.sink.buffer_start = start
-        self.sink.buffer_index = buffer_index
+        self.d.sink.buffer_start = start
+        self.d.sink.buffer_index = buffer_index
         return 0
 
     cdef Arena hand_out(self, Block* block, Py_ssize_t size):
@@ -240,9 +289,15 @@ cdef class Columns:
         block[0] = POOL.get(block.usual)
         return arena
 
+    cdef Arena hand_out_bitmap(self, Block* block, int64_t rows):
+        # A batch that was taken back may have left bits behind the last row.
+        if rows & 7:
+            block.data[rows >> 3] &= <uint8_t>((1 << (rows & 7)) - 1)
+        return self.hand_out(block, (rows + 7) >> 3)
+
     cdef tuple hand_out_variable(self, Variable* v, int64_t rows, bint views):
         cdef int64_t nulls = v.nulls
-        valid = self.hand_out(&v.valid, (rows + 7) >> 3) if nulls else None
+        valid = self.hand_out_bitmap(&v.valid, rows) if nulls else None
         if views:
             columns = (valid, self.hand_out(&v.offsets, rows * 16))
         else:
@@ -261,15 +316,14 @@ cdef class Columns:
         Answers (rows, {column bit: buffers}). The first buffer of a nullable column is its validity
         bitmap, None where nothing is null. Headers: ends, header count, key (offsets, bytes), value.
         """
-        cdef Sink* s = &self.sink
+        cdef Sink* s = &self.d.sink
         cdef int64_t rows = s.rows
         cdef int want = s.want
         cdef dict taken = {}
         if want & WANT_OFFSET:
             taken[WANT_OFFSET] = (self.hand_out(&s.offset, rows * 8),)
         if want & WANT_TIMESTAMP:
-            valid = (self.hand_out(&s.timestamp_valid, (rows + 7) >> 3) if s.timestamp_nulls
-                     else None)
+            valid = self.hand_out_bitmap(&s.timestamp_valid, rows) if s.timestamp_nulls else None
             taken[WANT_TIMESTAMP] = (valid, self.hand_out(&s.timestamp, rows * 8))
         if want & WANT_TIMESTAMP_MS:
             taken[WANT_TIMESTAMP_MS] = (self.hand_out(&s.timestamp_ms, rows * 8),)
@@ -302,9 +356,9 @@ cdef class Columns:
         if want & WANT_CODEC:
             taken[WANT_CODEC] = (self.hand_out(&s.codec, rows),)
         if want & WANT_IS_CONTROL:
-            taken[WANT_IS_CONTROL] = (self.hand_out(&s.is_control, (rows + 7) >> 3),)
+            taken[WANT_IS_CONTROL] = (self.hand_out_bitmap(&s.is_control, rows),)
         if want & WANT_IS_TRANSACTIONAL:
-            taken[WANT_IS_TRANSACTIONAL] = (self.hand_out(&s.is_transactional, (rows + 7) >> 3),)
+            taken[WANT_IS_TRANSACTIONAL] = (self.hand_out_bitmap(&s.is_transactional, rows),)
         s.rows = 0
         s.timestamp_nulls = 0
         s.header_rows = 0

@@ -143,6 +143,7 @@ cdef int decode_message_set(Sink* s, Header* wrapper, Cursor p, Cursor limit, in
     if last < 0 or first < 0 or first > last:
         return REASON_OFFSET_RANGE
     wrapper.base_offset = first + shift
+    wrapper.last_offset = last + shift  # where the wrapper's own was 0, it is known only now
     wrapper.count = messages
     if expected >= 0:
         if flags & CHECK_ORDER and wrapper.base_offset < expected:
@@ -183,7 +184,8 @@ cdef int decode_message_set(Sink* s, Header* wrapper, Cursor p, Cursor limit, in
 
 cdef inline bint outside(const Bounds* bounds, const Header* h, int flags) noexcept nogil:
     """Whether the header alone tells that no record of this batch is wanted."""
-    if h.last_offset < bounds.first:
+    # A wrapper that kept offset 0 may hold more than its header tells.
+    if h.last_offset < bounds.first and (h.count >= 0 or h.last_offset > 0):
         return True
     if h.base_offset > bounds.last:  # -1 for a wrapper: not known here
         return True

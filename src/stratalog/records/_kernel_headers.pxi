@@ -211,70 +211,127 @@ cdef Cursor region_start(const uint8_t[::1] data, Py_ssize_t position, Py_ssize_
     return &data[0]
 
 
+# Work over a region, as a function that may be run under guard: see _guard.h.
+ctypedef void (*Work)(void*) noexcept nogil
+
+
+cdef int perform(Work work, void* argument, Cursor start, Py_ssize_t size, bint guarded) except -1 nogil:
+    if not guarded:
+        work(argument)
+    elif stratalog_guarded(start, size, work, argument):
+        with gil:
+            raise BufferError("a mapped file was cut short, or could not be read, while it was read")
+    return 0
+
+
+cdef struct Walk:
+    Cursor base
+    Cursor p
+    Cursor end
+    int flags
+    int64_t size_max
+    int64_t expected
+    int ending
+    int reason
+    int64_t* rows  # walk(): where header rows go …
+    int64_t capacity  # … and how many there is room for
+    int64_t batches
+    int64_t records  # count()
+    int64_t control_records
+
+
+cdef void walk_batches(void* argument) noexcept nogil:
+    cdef Walk* w = <Walk*>argument
+    cdef Header h
+    while True:
+        w.ending = parse_header(w.p, w.end, w.size_max, &h, &w.reason)
+        if w.ending != GOES_ON:
+            return
+        if w.rows != NULL and w.batches == w.capacity:
+            w.ending = ENDING_FULL
+            return
+        w.reason = check_batch(&h, w.flags, w.expected)
+        if w.reason != REASON_NONE:
+            w.ending = ENDING_CORRUPT
+            return
+        if w.rows != NULL:
+            write_row(w.rows + w.batches * ROW_WIDTH, &h, w.base)
+        elif h.count < 0:
+            w.ending = ENDING_COMPRESSED
+            return
+        elif h.magic == 2 and h.attributes & CONTROL_MASK:
+            w.control_records += h.count
+        else:
+            w.records += h.count
+        w.batches += 1
+        w.expected = after(&h)
+        w.p += h.size
+
+
+cdef Walk start_walk(const uint8_t[::1] data, Py_ssize_t position, Py_ssize_t limit, int flags,
+                     int64_t expected, int64_t size_max) except *:
+    cdef Walk w
+    memset(&w, 0, sizeof(w))
+    w.base = region_start(data, position, limit)
+    w.p = w.base + position
+    w.end = w.base + limit
+    w.flags = flags
+    w.expected = expected
+    w.size_max = size_max
+    return w
+
+
 def walk(const uint8_t[::1] data not None, Py_ssize_t position, Py_ssize_t limit,
-         int64_t[::1] rows not None, int flags=0, int64_t expected=-1, int64_t size_max=0x7FFFFFFF):
+         int64_t[::1] rows not None, int flags=0, int64_t expected=-1, int64_t size_max=0x7FFFFFFF,
+         *, bint guarded=False):
     """Write one header row for each batch of ``data[position:limit]``.
 
-    Answers (rows written, position reached, ending, reason, offset expected next).
+    Answers (rows written, position reached, ending, reason, offset expected next). ``guarded``, here
+    and below: the data is a mapped file, and BufferError tells when it cannot be read any more.
     """
-    cdef Cursor base = region_start(data, position, limit)
-    cdef Cursor p = base + position
-    cdef Cursor end = base + limit
-    cdef Py_ssize_t written = 0
-    cdef Py_ssize_t capacity = rows.shape[0] // ROW_WIDTH
-    cdef int ending, reason
-    cdef Header h
-    if capacity == 0:
+    cdef Walk w = start_walk(data, position, limit, flags, expected, size_max)
+    w.capacity = rows.shape[0] // ROW_WIDTH
+    if w.capacity == 0:
         raise ValueError("no room for a header row")
+    w.rows = &rows[0]
     with nogil:
-        while True:
-            ending = parse_header(p, end, size_max, &h, &reason)
-            if ending != GOES_ON:
-                break
-            if written == capacity:
-                ending = ENDING_FULL
-                break
-            reason = check_batch(&h, flags, expected)
-            if reason != REASON_NONE:
-                ending = ENDING_CORRUPT
-                break
-            write_row(&rows[written * ROW_WIDTH], &h, base)
-            written += 1
-            expected = after(&h)
-            p += h.size
-    return written, p - base, ending, reason, expected
+        perform(walk_batches, &w, w.base, limit, guarded)
+    return w.batches, w.p - w.base, w.ending, w.reason, w.expected
 
 
 def count(const uint8_t[::1] data not None, Py_ssize_t position, Py_ssize_t limit,
-          int flags=0, int64_t expected=-1, int64_t size_max=0x7FFFFFFF):
+          int flags=0, int64_t expected=-1, int64_t size_max=0x7FFFFFFF, *, bint guarded=False):
     """Count the records of ``data[position:limit]`` from headers alone.
 
     Answers (records, control records, batches, position reached, ending, reason, offset expected
     next). COMPRESSED means a wrapper: only its contents tell how many messages it holds.
     """
-    cdef Cursor base = region_start(data, position, limit)
-    cdef Cursor p = base + position
-    cdef Cursor end = base + limit
-    cdef int64_t records = 0, control = 0, batches = 0
-    cdef int ending, reason
-    cdef Header h
+    cdef Walk w = start_walk(data, position, limit, flags, expected, size_max)
     with nogil:
-        while True:
-            ending = parse_header(p, end, size_max, &h, &reason)
-            if ending != GOES_ON:
-                break
-            reason = check_batch(&h, flags, expected)
-            if reason != REASON_NONE:
-                ending = ENDING_CORRUPT
-                break
-            if h.count < 0:
-                ending = ENDING_COMPRESSED
-                break
-            if h.magic == 2 and h.attributes & CONTROL_MASK:
-                control += h.count
-            else:
-                records += h.count
-            batches += 1
-            expected = after(&h)
-            p += h.size
-    return records, control, batches, p - base, ending, reason, expected
+        perform(walk_batches, &w, w.base, limit, guarded)
+    return (w.records, w.control_records, w.batches, w.p - w.base, w.ending, w.reason, w.expected)
+
+
+cdef struct Copy:
+    uint8_t* target
+    Cursor source
+    size_t size
+
+
+cdef void copy_bytes(void* argument) noexcept nogil:
+    cdef Copy* c = <Copy*>argument
+    memcpy(c.target, c.source, c.size)
+
+
+def copy(const uint8_t[::1] data not None, Py_ssize_t position, Py_ssize_t limit, *,
+         bint guarded=False):
+    """The bytes of ``data[position:limit]``, as bytes of their own."""
+    cdef Cursor base = region_start(data, position, limit)
+    cdef bytes out = PyBytes_FromStringAndSize(NULL, limit - position)
+    cdef Copy c
+    c.target = <uint8_t*>PyBytes_AS_STRING(out)
+    c.source = base + position
+    c.size = limit - position
+    with nogil:
+        perform(copy_bytes, &c, base, limit, guarded)
+    return out

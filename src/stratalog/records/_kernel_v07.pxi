@@ -30,8 +30,8 @@ cdef int parse_entry_v07(Cursor start, Cursor limit, int64_t offset, Header* h,
     if h.size > remaining:
         reason[0] = REASON_SHORT_TAIL
         return ENDING_INCOMPLETE
-    h.attributes = start[V07_ATTRIBUTES_AT] if h.magic == 1 else 0
-    h.codec = h.attributes & 3
+    h.attributes = start[V07_ATTRIBUTES_AT] & V07_CODEC_MASK if h.magic == 1 else 0
+    h.codec = h.attributes
     crc_at = V07_CRC_AT_V1 if h.magic == 1 else V07_CRC_AT_V0
     h.crc = <uint32_t>get32(start + crc_at)
     h.payload = start + crc_at + 4

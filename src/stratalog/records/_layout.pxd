@@ -38,6 +38,7 @@ cdef enum:
     V07_CRC_AT_V1 = 6
     V07_LENGTH_MIN_V0 = 5
     V07_LENGTH_MIN_V1 = 6
+    V07_CODEC_MASK = 0x03
 
     CODEC_MASK = 0x07
     APPEND_TIME_MASK = 0x08

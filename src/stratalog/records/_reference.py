@@ -52,6 +52,7 @@ from stratalog.records.layout import (
     SIZE_AT,
     TRANSACTIONAL_MASK,
     V07_ATTRIBUTES_AT,
+    V07_CODEC_MASK,
     V07_CRC_AT_V0,
     V07_CRC_AT_V1,
     V07_LENGTH_MIN_V0,
@@ -406,6 +407,8 @@ def walk(
     flags: int = 0,
     expected: int = -1,
     size_max: int = INT32_MAX,
+    *,
+    guarded: bool = False,  # the compiled kernel's alone: here a mapping that is lost ends the process
 ) -> tuple[int, int, int, int, int]:
     view = _region(data, position, limit)
     capacity = len(rows) // ROW_WIDTH
@@ -436,6 +439,8 @@ def count(
     flags: int = 0,
     expected: int = -1,
     size_max: int = INT32_MAX,
+    *,
+    guarded: bool = False,  # the compiled kernel's alone: here a mapping that is lost ends the process
 ) -> tuple[int, int, int, int, int, int, int]:
     view = _region(data, position, limit)
     records = control = batches = 0
@@ -456,6 +461,10 @@ def count(
         return records, control, batches, position, Ending.CORRUPT, wrong.reason, expected
     except Stop as stop:
         return records, control, batches, position, stop.ending, stop.reason, expected
+
+
+def copy(data: Buffer, position: int, limit: int, *, guarded: bool = False) -> bytes:
+    return bytes(_region(data, position, limit)[position:limit])
 
 
 @dataclass(slots=True)
@@ -560,6 +569,7 @@ def decode_message_set(
     if not 0 <= first <= last or first + shift > INT64_MAX:
         raise Wrong(Reason.OFFSET_RANGE)
     wrapper.base_offset = first + shift
+    wrapper.last_offset = last + shift  # where the wrapper's own was 0, it is known only now
     wrapper.count = len(messages)
     if expected >= 0:
         if flags & Check.ORDER and wrapper.base_offset < expected:
@@ -633,9 +643,8 @@ def parse_entry_v07(data: memoryview, position: int, limit: int, offset: int) ->
     if length + V07_LENGTH_SIZE > remaining:
         raise Stop(Ending.INCOMPLETE, Reason.SHORT_TAIL)
     end = position + V07_LENGTH_SIZE + length
-    attributes = data[position + V07_ATTRIBUTES_AT] if magic == 1 else 0
+    attributes = data[position + V07_ATTRIBUTES_AT] & V07_CODEC_MASK if magic == 1 else 0
     crc_at = position + (V07_CRC_AT_V1 if magic == 1 else V07_CRC_AT_V0)
-    codec = attributes & 3
     header = Header(
         position=position,
         size=end - position,
@@ -643,13 +652,13 @@ def parse_entry_v07(data: memoryview, position: int, limit: int, offset: int) ->
         attributes=attributes,
         base_offset=offset,
         last_offset=offset,
-        count=1 if codec == Codec.NONE else -1,
+        count=1 if attributes == Codec.NONE else -1,
         crc=_integer(data, crc_at, 4, signed=False),
         payload=(crc_at + 4, end),
     )
-    if codec > Codec.SNAPPY:
+    if header.codec > Codec.SNAPPY:
         raise Stop(Ending.CORRUPT, Reason.UNKNOWN_CODEC)
-    if codec and crc_at + 4 == end:
+    if header.codec and crc_at + 4 == end:
         raise Stop(Ending.CORRUPT, Reason.EMPTY_WRAPPER)
     return header
 
@@ -660,7 +669,7 @@ def _crc_matches_v07(data: memoryview, header: Header) -> bool:
 
 def decode_entry_v07(header: Header, payload: Cursor, flags: int) -> list[Decoded]:
     """One 0.7 entry. Every message inside a compressed one has the wrapper's offset."""
-    if not header.attributes & 3:
+    if not header.codec:
         return [Decoded(header.base_offset, -1, None, payload.take(payload.remaining))]
     decoded: list[Decoded] = []
     data = payload.data
@@ -673,7 +682,7 @@ def decode_entry_v07(header: Header, payload: Cursor, flags: int) -> list[Decode
             if stop.ending == Ending.INCOMPLETE:
                 raise Wrong(Reason.BATCH_TRAILING_BYTES) from None
             raise Wrong(stop.reason) from None
-        if inner.attributes & 3:
+        if inner.codec:
             raise Wrong(Reason.NESTED_COMPRESSION)
         if flags & Check.CRC and not _crc_matches_v07(data, inner):
             raise Wrong(Reason.CRC_MISMATCH)
@@ -802,7 +811,9 @@ class Columns:
 
     def _outside(self, header: Header) -> bool:
         first, last, first_time, last_time = self._bounds
-        if header.last_offset < first or header.base_offset > last:
+        # A wrapper that kept offset 0 may hold more than its header tells.
+        knows_last = header.count >= 0 or header.last_offset > 0
+        if (knows_last and header.last_offset < first) or header.base_offset > last:
             return True
         if header.is_control and not self._flags & Check.INCLUDE_CONTROL:
             return True
@@ -819,6 +830,7 @@ class Columns:
         size_max: int = INT32_MAX,
         position_base: int = 0,
         buffer_index: int = 0,
+        guarded: bool = False,
     ) -> tuple[int, int, int]:
         view = self._aim(data, position, limit)
         try:
@@ -896,7 +908,7 @@ class Columns:
                         raise Stop(Ending.FULL)
                     if self._flags & Check.CRC and not _crc_matches_v07(view, header):
                         raise Wrong(Reason.CRC_MISMATCH)
-                    if header.attributes & 3:
+                    if header.codec:
                         raise Stop(Ending.COMPRESSED)
                     self._decode_v07(header, Cursor(view, *header.payload), buffer_index)
                 position += header.size
@@ -928,8 +940,9 @@ class Columns:
 
     def _decode_v07(self, header: Header, payload: Cursor, buffer_index: int) -> None:
         records = decode_entry_v07(header, payload, self._flags)
-        codec = header.attributes & 3
-        self._keep(records, header, TimestampType.NONE, codec, header.base_offset, buffer_index)
+        self._keep(
+            records, header, TimestampType.NONE, header.codec, header.base_offset, buffer_index
+        )
 
     def _aim(self, data: Buffer, position: int, limit: int) -> memoryview:
         view = _region(data, position, limit)

@@ -46,7 +46,6 @@ __all__ = [
 COLUMN_NAMES: Final = {str(column.name).lower(): column for column in Column}
 DEFAULT_COLUMNS: Final = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
 
-_V07_CODEC_MASK: Final = 3
 _BATCH_BYTES_MAX: Final = 1 << 30  # with one log batch on top, offsets of 32 bits still reach
 
 
@@ -234,7 +233,7 @@ class RegionDecoder:
         walk(region, position, limit, memoryview(self._header))
         header = self._header
         start = header[Row.PAYLOAD_POSITION]
-        codec = Codec(header[Row.ATTRIBUTES] & (_V07_CODEC_MASK if v07 else CODEC_MASK))
+        codec = Codec(header[Row.ATTRIBUTES] & CODEC_MASK)
         payload = memoryview(region)[start : start + header[Row.PAYLOAD_SIZE]]
         # 0.7 has no lz4, so the magic matters only to the others.
         magic = header[Row.MAGIC]

@@ -50,6 +50,7 @@ V07_ATTRIBUTES_AT: Final = 5
 V07_CRC_AT_V1: Final = 6
 V07_LENGTH_MIN_V0: Final = 5
 V07_LENGTH_MIN_V1: Final = 6
+V07_CODEC_MASK: Final = 0x03  # all that 0.7's attributes say
 
 # Attributes.
 CODEC_MASK: Final = 0x07

@@ -1,0 +1,103 @@
+"""``stratalog cat``: the records of log files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stratalog.cli.options import COLUMNS, FILES, TIME, limits
+from stratalog.cli.record_columns import RECORD_COLUMNS, record_chunk, record_fields
+from stratalog.cli.reporter import Reporter
+from stratalog.cli.result import ArrowStream, Chunk, Result
+from stratalog.cli.verb import Verb
+from stratalog.inspect.scan import Scan, scan
+from stratalog.records.layout import Ending
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["command"]
+
+_BATCH_ROWS_MAX = 65536
+
+
+@click.command("cat", cls=Verb)
+@FILES
+@click.option(
+    "--columns", type=COLUMNS, help="Show these, in this order. An unknown name lists them."
+)
+@click.option("--start", type=int, metavar="OFFSET", help="From this offset on.")
+@click.option("--end", type=int, metavar="OFFSET", help="Up to this offset, itself not included.")
+@click.option(
+    "--start-time", type=TIME, help="From this time on: ISO 8601 (UTC), or ms since 1970."
+)
+@click.option("--end-time", type=TIME, help="Up to this time, itself not included.")
+@click.option("-n", "--limit", type=click.IntRange(min=0), metavar="N", help="At most N records.")
+@click.option("--control", is_flag=True, help="Show control records, too (commits and aborts).")
+@click.option("--no-crc", is_flag=True, help="Do not check CRCs.")
+@limits
+@click.pass_obj
+def command(
+    reporter: Reporter,
+    /,
+    *,
+    files: tuple[str, ...],
+    columns: tuple[str, ...] | None,
+    limit: int | None,
+    no_crc: bool,
+    **bounds: Any,
+) -> Result:
+    """Print the records of log files, in the order of the files.
+
+    Stops at damage, after what stands before it. A last batch that is cut off, at the end of the
+    last segment, is a warning.
+    """
+    names = RECORD_COLUMNS if columns is None else columns
+    rows_max = _BATCH_ROWS_MAX if limit is None else max(1, min(limit, _BATCH_ROWS_MAX))
+    settings = {**bounds, "check_crc": not no_crc, "batch_rows": rows_max}
+    as_arrow = scan(files, columns=names, **settings)
+    stored = dict.fromkeys("timestamp_ms" if name == "timestamp" else name for name in names)
+    as_values = scan(files, columns=tuple(stored), **settings)
+    reporter.expect_files(files)
+    return Result(
+        fields=record_fields(columns),
+        chunks=_chunks(as_values, names, limit, reporter),
+        arrow=lambda: ArrowStream(as_arrow.schema, _batches(as_arrow, limit, reporter)),
+    )
+
+
+def _chunks(
+    records: Scan, names: tuple[str, ...], limit: int | None, reporter: Reporter
+) -> Iterator[Chunk]:
+    left = limit
+    for log_file, taken in _reported(records, records.taken(), left, reporter):
+        chunk = record_chunk(log_file, taken, names, taken.rows if left is None else left)
+        left = None if left is None else left - chunk.rows
+        yield chunk
+        if left == 0:
+            return
+
+
+def _batches(records: Scan, limit: int | None, reporter: Reporter) -> Iterator[pa.RecordBatch]:
+    left = limit
+    for batch in _reported(records, iter(records), left, reporter):
+        wanted = batch if left is None else batch.slice(0, left)
+        left = None if left is None else left - wanted.num_rows
+        yield wanted
+        if left == 0:
+            return
+
+
+def _reported(
+    records: Scan, items: Iterable[Any], limit: int | None, reporter: Reporter
+) -> Iterator[Any]:
+    """The items with progress, with the error that ends them, with a warning for every torn tail."""
+    if limit == 0:
+        return
+    records.progress = reporter.progress
+    yield from reporter.until_failure(items)
+    for end in records.ends[: -1 if reporter.error is not None else None]:
+        if end.pause.ending == Ending.INCOMPLETE:
+            reporter.warn_torn(end)
