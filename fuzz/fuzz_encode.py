@@ -180,12 +180,16 @@ def append(
                 timestamp if magic else -1,
                 twin.key(row),
                 twin.value(row),
-                [(key.decode("utf-8", "replace"), value) for key, value in twin.headers(row)],
+                headers_of(twin, row) if magic == 2 else [],
             )
         )
     assert list(read_back(bytes(builder.out))) == expected
     check_offsets(builder.out)
     return min(count, 3)
+
+
+def headers_of(twin: _reference.Rows, row: int) -> list[tuple[str, bytes | None]]:
+    return [(key.decode("utf-8", "replace"), value) for key, value in twin.headers(row)]
 
 
 def read_back(region: bytes) -> Iterator[tuple[Any, ...]]:

@@ -167,10 +167,13 @@ def once(name: str, paths: list[Path]) -> None:
 
 
 def all_seeds(names: list[str]) -> None:
+    tried = 0
     for name in names:
         target = targets.load(name)
         for data in [*target.seeds(), *targets.kept_inputs(name)]:
             target.one_input(data)
+            tried += 1
+    print(json.dumps({"inputs": tried}))
 
 
 def growth(name: str, seconds: float) -> None:

@@ -25,7 +25,8 @@ import pytest
 import stratalog
 from stratalog.errors import CorruptionError
 from stratalog.records import kernel
-from stratalog.records.columns import COLUMN_NAMES, decode_records
+from stratalog.records.builder import build_batch
+from stratalog.records.columns import COLUMN_NAMES, Selection, column_mask, decode_records
 from stratalog.records.model import Record
 from tests.peers.golden import GoldenPartition, GoldenSet, decoded, golden_set, golden_sets
 from tests.peers.model import INT64_MAX, INT64_MIN, PeerRecord
@@ -35,6 +36,7 @@ SETS = golden_sets()
 MICROSECONDS_MAX_MS = INT64_MAX // 1000
 
 RECORD_COLUMNS = ("offset", "timestamp_ms", "timestamp_type", "key", "value", "headers")
+DECODED_COLUMNS = column_mask(RECORD_COLUMNS)
 ALL_COLUMNS = ("topic", "partition", *COLUMN_NAMES)
 
 
@@ -373,6 +375,31 @@ def test_a_datetime_bounds_like_its_milliseconds() -> None:
     ).to_table()
     assert by_number.num_rows == sum(start <= time < end for time in times) > 0
     assert by_datetime == by_number
+
+
+def read_within(data: bytes, bounds: dict[str, Any]) -> list[Record]:
+    return list(decode_records(data, Selection(columns=DECODED_COLUMNS, **bounds)))
+
+
+def test_bounds_at_the_ends_of_64_bits_are_bounds_too() -> None:
+    """Nothing lies before the smallest time, and nothing at or behind 2^63."""
+    smallest = build_batch([Record(value=b"v", timestamp=INT64_MIN)])
+    largest = build_batch([Record(value=b"v", timestamp=INT64_MAX)])
+    for data, bounds in [
+        (smallest, {"end_time": INT64_MIN}),
+        (smallest, {"end_time": INT64_MIN - 1}),
+        (largest, {"start_time": INT64_MAX + 1}),
+        (largest, {"end_time": INT64_MAX}),
+        (smallest, {"end": 0}),
+        (smallest, {"end": -(2**70)}),
+        (smallest, {"start": 2**70}),
+    ]:
+        assert read_within(data, bounds) == [], bounds
+    for data, bounds in [
+        (smallest, {"end_time": INT64_MIN + 1, "start_time": -(2**70)}),
+        (largest, {"start_time": INT64_MAX, "end_time": INT64_MAX + 1}),
+    ]:
+        assert len(read_within(data, bounds)) == 1, bounds
 
 
 # --- the reference kernel ------------------------------------------------------------------------

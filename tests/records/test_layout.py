@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import struct
+from enum import IntEnum, IntFlag
 from pathlib import Path
 
 from stratalog.records import layout
 from stratalog.records.layout import Check, Codec, Column, Ending, Reason, Row, TimestampType
 
 PXD = Path(layout.__file__).with_name("_layout.pxd")
-ENUMS = {
+ENUMS: dict[str, type[IntEnum] | type[IntFlag]] = {
     "ENDING_": Ending,
     "REASON_": Reason,
     "CHECK_": Check,
@@ -47,7 +48,7 @@ def test_the_kernel_knows_every_ending_reason_column_and_row_field() -> None:
     numbers = pxd_numbers()
     for prefix in ("ENDING_", "REASON_", "WANT_", "ROW_"):
         for member in ENUMS[prefix]:
-            assert numbers[prefix + member.name] == member
+            assert numbers[f"{prefix}{member.name}"] == int(member)
 
 
 def test_header_positions_follow_kafkas_struct() -> None:

@@ -16,7 +16,7 @@ from stratalog.cli.reporter import IO_REFUSED, exit_code_of
 from stratalog.cli.terminal import printable
 from stratalog.errors import StratalogError
 
-__all__ = ["main"]
+__all__ = ["Verbs", "main"]
 
 VERBS: Final = ("cat", "count", "verify")
 

@@ -182,14 +182,12 @@ cdef int decode_message_set(Sink* s, Header* wrapper, Cursor p, Cursor limit, in
     return REASON_NONE
 
 
-cdef inline bint outside(const Bounds* bounds, const Header* h, int flags) noexcept nogil:
-    """Whether the header alone tells that no record of this batch is wanted."""
+cdef inline bint outside(const Bounds* bounds, const Header* h) noexcept nogil:
+    """Whether the header alone tells that no record of this batch lies within the bounds."""
     # A wrapper that kept offset 0 may hold more than its header tells.
     if h.last_offset < bounds.first and (h.count >= 0 or h.last_offset > 0):
         return True
     if h.base_offset > bounds.last:  # -1 for a wrapper: not known here
-        return True
-    if h.magic == 2 and h.attributes & CONTROL_MASK and not flags & INCLUDE_CONTROL:
         return True
     if h.max_timestamp < bounds.first_time:
         return True

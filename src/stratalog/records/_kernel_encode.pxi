@@ -238,6 +238,8 @@ cdef uint8_t* put_headers(Rows rows, int64_t start, int64_t end, uint8_t* out) n
 cdef inline int offset_of(Rows rows, int64_t row, int64_t first_row, int64_t base_offset,
                           int64_t* offset) noexcept nogil:
     if rows.offsets == NULL:
+        if base_offset < 0 or base_offset > INT64_MAX - (row - first_row):
+            return REASON_OFFSET_RANGE
         offset[0] = base_offset + (row - first_row)
     else:
         offset[0] = rows.offsets[rows.first_offset + row]

@@ -475,7 +475,7 @@ class Decoded:
     timestamp: int
     key: Span | None
     value: Span | None
-    headers: list[tuple[bytes, Span | None]] = field(default_factory=list)
+    headers: list[tuple[bytes, bytes | None]] = field(default_factory=list)
 
 
 def decode_records(header: Header, cursor: Cursor) -> Iterator[Decoded]:
@@ -511,7 +511,7 @@ def _decode_record(header: Header, body: Cursor) -> Decoded:
     return Decoded(header.base_offset + offset_delta, timestamp, key, value, headers)
 
 
-def _decode_headers(body: Cursor) -> list[tuple[bytes, Span | None]]:
+def _decode_headers(body: Cursor) -> list[tuple[bytes, bytes | None]]:
     header_count = body.varint()
     if not 0 <= header_count <= body.remaining // 2:
         raise Wrong(Reason.HEADER_COUNT)
@@ -522,7 +522,8 @@ def _decode_headers(body: Cursor) -> list[tuple[bytes, Span | None]]:
             raise Wrong(Reason.HEADER_KEY_NULL)
         # Header keys are text: what is not UTF-8 becomes U+FFFD, as Kafka's own reader does.
         text = bytes(key).decode("utf-8", "replace").encode("utf-8")
-        headers.append((text, body.field()))
+        value = body.field()
+        headers.append((text, None if value is None else bytes(value)))
     return headers
 
 
@@ -815,8 +816,6 @@ class Columns:
         knows_last = header.count >= 0 or header.last_offset > 0
         if (knows_last and header.last_offset < first) or header.base_offset > last:
             return True
-        if header.is_control and not self._flags & Check.INCLUDE_CONTROL:
-            return True
         if header.max_timestamp < first_time:
             return True
         return header.is_append_time and header.max_timestamp > last_time
@@ -844,10 +843,12 @@ class Columns:
                         raise Stop(Ending.FULL)
                     if self._flags & Check.CRC and not _crc_matches(view, header):
                         raise Wrong(Reason.CRC_MISMATCH)
-                    if header.codec and header.payload[0] < header.payload[1]:
-                        raise Stop(Ending.COMPRESSED)
-                    payload = Cursor(view, *header.payload)
-                    self._decode(header, payload, position_base + position, buffer_index)
+                    # Only now: a flipped bit must not hide records by calling them control records.
+                    if not header.is_control or self._flags & Check.INCLUDE_CONTROL:
+                        if header.codec and header.payload[0] < header.payload[1]:
+                            raise Stop(Ending.COMPRESSED)
+                        payload = Cursor(view, *header.payload)
+                        self._decode(header, payload, position_base + position, buffer_index)
                 self.expected = header.after
                 position += header.size
         except Wrong as wrong:
@@ -1034,13 +1035,13 @@ _FIXED: Final[dict[Column, tuple[str, Any]]] = {
 }
 
 
-def _headers_column(all_headers: list[list[tuple[bytes, Span | None]]]) -> tuple[Any, ...]:
+def _headers_column(all_headers: list[list[tuple[bytes, bytes | None]]]) -> tuple[Any, ...]:
     ends = [0]
     for headers in all_headers:
         ends.append(ends[-1] + len(headers))
     flat = [header for headers in all_headers for header in headers]
     keys = _binary([key for key, _ in flat])[1:]
-    values = _binary([None if value is None else bytes(value) for _, value in flat])
+    values = _binary([value for _, value in flat])
     return _pack("i", ends), len(flat), keys, values
 
 
@@ -1160,6 +1161,8 @@ class Rows:
 
     def offset(self, row: int, first_row: int, base_offset: int) -> int:
         if self._offsets is None:
+            if not 0 <= base_offset <= INT64_MAX - (row - first_row):
+                raise Wrong(Reason.OFFSET_RANGE)
             return base_offset + row - first_row
         values, first = self._offsets
         (offset,) = struct.unpack_from("=q", _bytes_of(values), (first + row) * 8)

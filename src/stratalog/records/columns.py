@@ -93,16 +93,15 @@ class Selection:
 
     def bounds(self) -> tuple[int, int, int, int]:
         """First and last offset, first and last timestamp, all inclusive, within 64 bits."""
-        return (
-            _clamp(self.start, INT64_MIN),
-            INT64_MAX if self.end is None else _clamp(self.end - 1, 0),
-            _clamp(self.start_time, INT64_MIN),
-            INT64_MAX if self.end_time is None else _clamp(self.end_time - 1, 0),
-        )
+        return *_inclusive(self.start, self.end), *_inclusive(self.start_time, self.end_time)
 
 
-def _clamp(value: int | None, default: int) -> int:
-    return default if value is None else max(INT64_MIN, min(INT64_MAX, value))
+def _inclusive(start: int | None, end: int | None) -> tuple[int, int]:
+    first = INT64_MIN if start is None else start
+    last = INT64_MAX if end is None else end - 1
+    if first > INT64_MAX or last < INT64_MIN:
+        return 1, 0  # nothing lies there
+    return max(first, INT64_MIN), min(last, INT64_MAX)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,8 +63,8 @@ def _runs(headers: Iterator[BatchHeader]) -> Iterator[list[BatchHeader]]:
         yield run
 
 
-def _run_key(header: BatchHeader) -> tuple[bool, int, int]:
-    append_time = header.max_timestamp if header.attributes & APPEND_TIME_MASK else -1
+def _run_key(header: BatchHeader) -> tuple[bool, int, int | None]:
+    append_time = header.max_timestamp if header.attributes & APPEND_TIME_MASK else None
     return header.magic == 2, int(header.codec), append_time
 
 
@@ -77,7 +77,8 @@ def _convert_run(
     if header.codec:
         codec = options.codec or header.codec
         options = replace(options, codec=codec, batch_bytes=INT32_MAX - (1 << 20))
-    for taken in _columns(region, Selection(columns=_COLUMNS, batch_rows=INT32_MAX)):
+    selection = Selection(columns=_COLUMNS, batch_rows=INT32_MAX)
+    for taken in _columns(region, selection, position_base=header.position):
         builder = BatchBuilder(options, out=out)
         builder.append(_rows(taken, keep_offsets=True))
 
@@ -99,7 +100,11 @@ def up_convert_v07(
 
 
 def _columns(
-    region: memoryview, selection: Selection, *, v07_base_offset: int | None = None
+    region: memoryview,
+    selection: Selection,
+    *,
+    v07_base_offset: int | None = None,
+    position_base: int = 0,
 ) -> Iterator[Taken]:
     decoder = RegionDecoder(selection)
     position = 0
@@ -113,7 +118,7 @@ def _columns(
         if pause.ending == Ending.END:
             return
         if pause.ending != Ending.FULL:
-            raise corruption(pause.reason, pause.position, detail=pause.detail)
+            raise corruption(pause.reason, position_base + pause.position, detail=pause.detail)
         position = pause.position
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -20,14 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_BATCH_ROWS_MAX = 65536
+_ARROW_ROWS: Final = 65536
+_TEXT_ROWS: Final = 8192  # as Python objects a record takes a kilobyte
 
 
 @click.command("cat", cls=Verb)
 @FILES
-@click.option(
-    "--columns", type=COLUMNS, help="Show these, in this order. An unknown name lists them."
-)
+@click.option("--columns", type=COLUMNS, help="Show these columns, in this order.")
 @click.option("--start", type=int, metavar="OFFSET", help="From this offset on.")
 @click.option("--end", type=int, metavar="OFFSET", help="Up to this offset, itself not included.")
 @click.option(
@@ -53,13 +52,17 @@ def command(
 
     Stops at damage, after what stands before it. A last batch that is cut off, at the end of the
     last segment, is a warning.
+
+    Columns: topic, partition, offset, timestamp, timestamp_type, key, value, headers; and position,
+    base_offset, producer_id, producer_epoch, sequence, leader_epoch, codec, is_control,
+    is_transactional, timestamp_ms.
     """
     names = RECORD_COLUMNS if columns is None else columns
-    rows_max = _BATCH_ROWS_MAX if limit is None else max(1, min(limit, _BATCH_ROWS_MAX))
-    settings = {**bounds, "check_crc": not no_crc, "batch_rows": rows_max}
-    as_arrow = scan(files, columns=names, **settings)
+    enough = _ARROW_ROWS if limit is None else max(limit, 1)
+    settings = {**bounds, "check_crc": not no_crc}
+    as_arrow = scan(files, columns=names, batch_rows=min(enough, _ARROW_ROWS), **settings)
     stored = dict.fromkeys("timestamp_ms" if name == "timestamp" else name for name in names)
-    as_values = scan(files, columns=tuple(stored), **settings)
+    as_values = scan(files, columns=tuple(stored), batch_rows=min(enough, _TEXT_ROWS), **settings)
     reporter.expect_files(files)
     return Result(
         fields=record_fields(columns),

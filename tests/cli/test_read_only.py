@@ -1,0 +1,31 @@
+"""No command changes a byte, a name or a time of what it reads."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.runner import run
+from tests.peers.golden import golden_set
+
+
+def state(folder: Path) -> dict[str, tuple[bytes, int, int]]:
+    return {
+        str(path): (path.read_bytes(), path.stat().st_mtime_ns, path.stat().st_mode)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("name", ["v2-torn", "v2-preallocated", "mixed", "v07-gzip", "v2-unclean"])
+def test_every_verb_leaves_the_folder_as_it_was(tmp_path, name):
+    copy = tmp_path / name
+    shutil.copytree(golden_set(name).path, copy)
+    before = state(copy)
+    files = sorted([*copy.rglob("*.log"), *copy.rglob("*.kafka")])
+    for verb in (["cat"], ["cat", "--control"], ["count"], ["verify"], ["verify", "--deep"]):
+        for output in ("table", "ndjson", "json", "csv", "parquet", "arrow"):
+            run(*verb, "-o", output, *files)
+    assert state(copy) == before

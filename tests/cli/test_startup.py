@@ -1,0 +1,63 @@
+"""What a verb does not use, it does not import; and it is there at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.cli.runner import ROOT, command
+from tests.peers.golden import golden_set
+
+SEGMENT = str(golden_set("v2-plain").partitions()[0].segments[0].relative_to(ROOT))
+HEAVY = ["cramjam", "numpy", "pandas", "pyarrow", "rich"]
+PROGRAM = """
+import sys
+sys.argv = {arguments!r}
+from stratalog.cli.main import main
+try:
+    main()
+finally:
+    print(*sorted(set(sys.modules) & set({heavy!r})), file=sys.stderr)
+"""
+
+
+def brought_in(*arguments: str) -> list[str]:
+    program = PROGRAM.format(arguments=["stratalog", *arguments], heavy=HEAVY)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, cwd=ROOT, timeout=60
+    )
+    return done.stderr.decode().split()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--version"],
+        ["--help"],
+        ["count", SEGMENT],
+        ["count", "-o", "table", SEGMENT],
+        ["verify", "--deep", SEGMENT],
+        *(["cat", "-o", output, SEGMENT] for output in ("ndjson", "json", "csv", "table")),
+    ],
+    ids=" ".join,
+)
+def test_nothing_heavy_is_imported(arguments):
+    assert brought_in(*arguments) == []
+
+
+def test_arrow_is_imported_where_it_is_used():
+    assert "pyarrow" in brought_in("cat", "-o", "arrow", SEGMENT)
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["count", SEGMENT], ["cat", SEGMENT]])
+def test_start_is_quick(arguments):
+    """The bar is 150 ms on a quiet machine; the best of several, with room for a busy one."""
+    best = 9.0
+    for _ in range(5):
+        start = time.perf_counter()
+        subprocess.run(command(*arguments), stdout=subprocess.DEVNULL, check=True, cwd=ROOT)
+        best = min(best, time.perf_counter() - start)
+    assert best < 0.5
