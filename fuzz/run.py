@@ -61,14 +61,14 @@ class Run:
         self.seed: int = options.seed
         self.lines: list[Line] = []
         self.sanitized: Sanitized | None = None
-        self.without = "asked for" if options.no_sanitizers else ""
+        self.without = "--no-sanitizers" if options.no_sanitizers else ""
         self.with_tests = not options.only
 
     def everything(self) -> int:
         self.prepare()
         self.atheris()
-        if self.sanitized is not None and self.with_tests:
-            self.tests(self.sanitized)
+        if self.with_tests:
+            self.tests()
         for name in self.names:
             self.mutations(name)
         self.leaks()
@@ -139,15 +139,17 @@ class Run:
         line.files.append(path)
         print(f"saved: {path.relative_to(ROOT)} {facts}", file=sys.stderr)
 
-    def tests(self, sanitized: Sanitized) -> None:
-        line = Line("tests", "sanitized")
+    def tests(self) -> None:
+        line = Line("tests", "sanitized", skipped=self.without)
         self.lines.append(line)
+        if self.sanitized is None:
+            return
         start = time.monotonic()
         run = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=600"]
             + [path for path in SANITIZED_TESTS if (ROOT / path).exists()],
             cwd=ROOT,
-            env=sanitized.environment(),
+            env=self.sanitized.environment(),
             capture_output=True,
             text=True,
             check=False,

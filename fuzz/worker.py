@@ -90,13 +90,15 @@ def mutate_for(name: str, seconds: float, seed: int, state_path: Path, corpus: P
     state = State(state_path)
     repair = getattr(target, "repair", None)
     pool = [*target.seeds(), *targets.kept_inputs(name)]
-    pool += [path.read_bytes() for path in sorted(corpus.glob("*"))]
+    found = [path.read_bytes() for path in sorted(corpus.glob("*"))]
+    rng.shuffle(found)  # there may be more than there is time for
+    pool += found
     seen: set[object] = set()
     failures: dict[str, str] = {}
-    end = time.monotonic() + seconds
+    start = time.monotonic()
     waiting = iter(list(pool))
-    while time.monotonic() < end and len(failures) < KINDS_MAX:
-        fresh = next(waiting, None)
+    while (spent := time.monotonic() - start) < seconds and len(failures) < KINDS_MAX:
+        fresh = next(waiting, None) if spent < seconds / 2 else None
         if fresh is not None:
             data = fresh
         elif rng.random() < RECENT_SHARE:

@@ -135,10 +135,10 @@ def slow_program(after: float, *arguments: object) -> list[str]:
 def test_progress_shows_on_stderr_and_is_erased(tmp_path, verb):
     from tests.inspect.logs import batch
 
-    path = segment(tmp_path, 0, b"".join(batch(3 * n, size=2000) for n in range(300)))
+    path = segment(tmp_path, 0, b"".join(batch(3 * n, size=20_000) for n in range(300)))
     shown = on_terminal(program=slow_program(0, verb, path), stdout=False)
-    assert "MiB/s" in shown.err
-    assert "of 1.7 MiB" in shown.err
+    assert "iB/s" in shown.err
+    assert "of 17.2 MiB" in shown.err
     assert shown.err.endswith("\r\x1b[K")
     quick = on_terminal(program=slow_program(60, verb, path), stdout=False)
     assert quick.err == ""

@@ -14,6 +14,7 @@ from stratalog.inspect.count import count_file
 from stratalog.inspect.counter import READ_AHEAD_BYTES, plan_hops
 from stratalog.records.layout import Codec, Ending, Reason
 from stratalog.storage.filesystem import OsReadableFile
+from stratalog.storage.log_file import MAPPED_SIZE
 from tests.inspect.logs import batch, flipped, segment
 from tests.peers.golden import golden_sets
 
@@ -181,7 +182,8 @@ def test_file_cut_while_it_is_counted_ends_where_it_was_cut(tmp_path):
 
 
 def test_progress_rises_to_the_end(tmp_path):
-    path = segment(tmp_path, 0, b"".join(batch(3 * n, size=400) for n in range(1500)))
+    path = segment(tmp_path, 0, b"".join(batch(3 * n, size=4000) for n in range(1500)))
+    assert Path(path).stat().st_size > 2 * MAPPED_SIZE
     seen: list[int] = []
     count_file(path, progress=seen.append)
     assert seen == sorted(seen)

@@ -257,7 +257,7 @@ def test_a_null_header_key_is_refused_with_its_row() -> None:
         [[], [{"key": None, "value": b""}]],
         pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
     )
-    with pytest.raises(InvalidRecordError, match="row 1 .* no key"):
+    with pytest.raises(InvalidRecordError, match=r"row 1 .* no key"):
         write(pa.record_batch({"value": [b"", b""], "headers": headers}))
 
 

@@ -11,7 +11,7 @@ from stratalog.records import layout
 from stratalog.records.layout import Check, Codec, Column, Ending, Reason, Row, TimestampType
 
 PXD = Path(layout.__file__).with_name("_layout.pxd")
-ENUMS: dict[str, type[IntEnum] | type[IntFlag]] = {
+ENUMS: dict[str, type[IntEnum | IntFlag]] = {
     "ENDING_": Ending,
     "REASON_": Reason,
     "CHECK_": Check,

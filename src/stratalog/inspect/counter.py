@@ -113,6 +113,7 @@ class Counter:
             records, control, batches, position, ending, reason, expected = kernel.count(
                 window.data, at, window.length,
                 self._check, self.expected_offset, self._max_batch_bytes,
+                guarded=window.guarded,
             )  # fmt: skip
             if batches:
                 self._note_first(window, at)
@@ -135,7 +136,8 @@ class Counter:
 
     def _note_first(self, window: Window, at: int) -> None:
         if self.first_offset is None:
-            kernel.walk(window.data, at, window.length, memoryview(self._rows))
+            rows = memoryview(self._rows)
+            kernel.walk(window.data, at, window.length, rows, guarded=window.guarded)
             self.first_offset = self._rows[Row.BASE_OFFSET]
 
     def _open_wrapper(self, window: Window, at: int) -> Pause:
@@ -159,7 +161,7 @@ class Counter:
     def _decode(self, window: Window, at: int, limit: int) -> tuple[Pause, int]:
         """Decode until the columns are full, or to the limit: the pause, and how many records."""
         self._decoder.expect(self.expected_offset)
-        pause = self._decoder.decode(window.data, at, limit)
+        pause = self._decoder.decode(window.data, at, limit, guarded=window.guarded)
         taken = self._decoder.take()
         if taken.rows and self.first_offset is None:
             self.first_offset = memoryview(taken.buffers[Column.OFFSET][0]).cast("q")[0]
@@ -169,7 +171,9 @@ class Counter:
         """Control records and batches of a part that was decoded, so that all is well in it."""
         control_records = batches = 0
         while at < limit:
-            _, control, some, at, ending, *_ = kernel.count(window.data, at, limit)
+            _, control, some, at, ending, *_ = kernel.count(
+                window.data, at, limit, guarded=window.guarded
+            )
             control_records += control
             batches += some
             if ending == Ending.COMPRESSED:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from stratalog.errors import UsageError
+from stratalog.errors import StorageError, UsageError
 from stratalog.inspect.segment_order import is_last_segment
 from stratalog.inspect.walk_file import FileEnd, Progress, walk_windows
 from stratalog.records.columns import (
@@ -218,7 +218,9 @@ def _read_file(
         if log_file.is_v07:
             base_offset = (log_file.base_offset or 0) + window.position
             return decoder.decode_v07(window.data, at, window.length, base_offset=base_offset)
-        return decoder.decode(window.data, at, window.length, position_base=window.position)
+        return decoder.decode(
+            window.data, at, window.length, position_base=window.position, guarded=window.guarded
+        )
 
     return walk_windows(
         log_file, step, max_batch_bytes=selection.max_batch_bytes, progress=progress
@@ -236,7 +238,10 @@ def _map_file(log_file: LogFile, decoder: RegionDecoder) -> Iterator[Pause]:
                 region, at, log_file.size, base_offset=log_file.base_offset or 0
             )
         else:
-            pause = decoder.decode(region, at, log_file.size)
+            try:
+                pause = decoder.decode(region, at, log_file.size, guarded=True)
+            except BufferError as error:
+                raise StorageError(str(error), path=log_file.path) from None
         yield pause
         if pause.ending != Ending.FULL:
             return

@@ -249,7 +249,9 @@ class _Verifier:
             base_offset = (self._log_file.base_offset or 0) + window.position
             held, *_ = kernel.walk_v07(window.data, at, window.length, rows, 0, base_offset)
         else:
-            held, *_ = kernel.walk(window.data, at, window.length, rows, 0, -1, INT32_MAX)
+            held, *_ = kernel.walk(
+                window.data, at, window.length, rows, 0, -1, INT32_MAX, guarded=window.guarded
+            )
         return self._row if held else None
 
     def _note(

@@ -64,7 +64,13 @@ def walk_windows(
     window.load(0)
     at = 0
     while True:
-        pause = step(window, at)
+        try:
+            pause = step(window, at)
+        except BufferError:
+            # Cut short, or failing, under the mapping: reading says which, and how far it still goes.
+            window.read_instead()
+            at = min(at, window.length)
+            continue
         position = window.position + pause.position
         if pause.ending == Ending.FULL:
             yield _in_file(pause, window)
@@ -101,9 +107,8 @@ def entry_size(window: Window, at: int, is_v07: bool) -> int | None:
     size_at, overhead = (0, V07_LENGTH_SIZE) if is_v07 else (SIZE_AT, LOG_OVERHEAD)
     if at + overhead > window.length:
         return None
-    return (
-        int.from_bytes(window.data[at + size_at : at + size_at + 4], "big", signed=True) + overhead
-    )
+    field = window.copy(at + size_at, at + size_at + 4)
+    return int.from_bytes(field, "big", signed=True) + overhead
 
 
 def _zero_tail(log_file: LogFile, position: int) -> Pause:
@@ -120,4 +125,4 @@ def _zero_tail(log_file: LogFile, position: int) -> Pause:
 
 
 def _any_set(window: Window) -> bool:
-    return window.data[: window.length].count(0) != window.length
+    return window.copy(0, window.length).count(0) != window.length

@@ -176,6 +176,8 @@ cdef class Columns:
         """
         cdef Fill f
         cdef Mark before = mark(&self.d.sink)
+        cdef int64_t expected = self.d.expected
+        cdef int64_t skipped = self.d.skipped
         f.d = &self.d
         f.base = region_start(data, position, limit)
         f.p = f.base + position
@@ -188,6 +190,8 @@ cdef class Columns:
                 perform(fill_columns, &f, f.base, limit, guarded)
         except BufferError:
             rewind(&self.d.sink, &before)
+            self.d.expected = expected
+            self.d.skipped = skipped
             raise
         if f.reason == NO_MEMORY:
             raise MemoryError

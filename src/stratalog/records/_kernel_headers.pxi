@@ -154,12 +154,26 @@ cdef inline int check_place(const Header* h, int flags, int64_t expected) noexce
     return REASON_NONE
 
 
-cdef int hop_records(const Header* h) noexcept nogil:
+cdef inline Cursor hop_record(Cursor p, Cursor limit) noexcept nogil:
+    """Behind the record at ``p``, where its length has one or two groups and fits; else NULL."""
+    cdef int64_t length
+    if limit - p < 2 or p[0] & 1:
+        return NULL
+    if p[0] < 0x80:
+        length = p[0] >> 1
+        p += 1
+    elif p[1] < 0x80:
+        length = (<int64_t>p[1] << 6) + ((p[0] & 0x7E) >> 1)
+        p += 2
+    else:
+        return NULL
+    return p + length if length <= limit - p else NULL
+
+
+cdef int hop_records(Cursor p, Cursor limit, int64_t count) noexcept nogil:
     # records := (varint length, bytes{length}){count}, and nothing behind them
-    cdef Cursor p = h.payload
-    cdef Cursor limit = h.payload + h.payload_size
     cdef int64_t length, i
-    for i in range(h.count):
+    for i in range(count):
         p = take_varint(p, limit, &length)
         if p == NULL:
             return REASON_VARINT
@@ -169,15 +183,37 @@ cdef int hop_records(const Header* h) noexcept nogil:
     return REASON_NONE if p == limit else REASON_BATCH_TRAILING_BYTES
 
 
-cdef inline int check_batch(const Header* h, int flags, int64_t expected) noexcept nogil:
-    cdef int reason = check_place(h, flags, expected)
-    if reason != REASON_NONE:
-        return reason
-    if flags & CHECK_CRC and not crc_matches(h):
-        return REASON_CRC_MISMATCH
-    if flags & CHECK_COUNTS and h.magic == 2 and h.codec == CODEC_NONE:
-        return hop_records(h)
-    return REASON_NONE
+cdef enum:
+    LANES = 4
+
+
+cdef void hop_lanes(const Header* h, int lanes, int* reasons) noexcept nogil:
+    """hop_records() for several batches side by side.
+
+    A length must be read to find the next one: one batch alone waits for memory at every record,
+    four wait together.
+    """
+    cdef Cursor at[LANES]
+    cdef Cursor next_at[LANES]
+    cdef Cursor limits[LANES]
+    cdef int64_t done = 0
+    cdef int64_t together = h[0].count
+    cdef bint all_hopped = lanes == LANES
+    cdef int lane
+    for lane in range(lanes):
+        at[lane] = h[lane].payload
+        limits[lane] = h[lane].payload + h[lane].payload_size
+        together = min(together, h[lane].count)
+    while all_hopped and done < together:
+        for lane in range(LANES):
+            next_at[lane] = hop_record(at[lane], limits[lane])
+            all_hopped &= next_at[lane] != NULL
+        if all_hopped:
+            for lane in range(LANES):
+                at[lane] = next_at[lane]
+            done += 1
+    for lane in range(lanes):
+        reasons[lane] = hop_records(at[lane], limits[lane], h[lane].count - done)
 
 
 cdef inline int64_t after(const Header* h) noexcept nogil:
@@ -240,9 +276,87 @@ cdef struct Walk:
     int64_t control_records
 
 
+cdef inline int check_header(const Header* h, int flags, int64_t expected) noexcept nogil:
+    cdef int reason = check_place(h, flags, expected)
+    if reason == REASON_NONE and flags & CHECK_CRC and not crc_matches(h):
+        return REASON_CRC_MISMATCH
+    return reason
+
+
+cdef inline bint has_countable_records(const Header* h) noexcept nogil:
+    return h.magic == 2 and h.codec == CODEC_NONE
+
+
+cdef int take_batch(Walk* w, const Header* h) noexcept nogil:
+    """Note one batch that was checked; GOES_ON, or why the walk stops in front of it."""
+    if w.rows != NULL:
+        write_row(w.rows + w.batches * ROW_WIDTH, h, w.base)
+    elif h.count < 0:
+        return ENDING_COMPRESSED
+    elif h.magic == 2 and h.attributes & CONTROL_MASK:
+        w.control_records += h.count
+    else:
+        w.records += h.count
+    w.batches += 1
+    w.expected = after(h)
+    w.p += h.size
+    return GOES_ON
+
+
+cdef int gather(Walk* w, Header* headers, int* lanes) noexcept nogil:
+    """Up to LANES batches whose headers, place and CRC are sound, to have their records hopped over
+    together; GOES_ON, or how it ends behind the last of them (then in w.reason why)."""
+    cdef Cursor p = w.p
+    cdef int64_t expected = w.expected
+    cdef int ending
+    lanes[0] = 0
+    while lanes[0] < LANES:
+        ending = parse_header(p, w.end, w.size_max, &headers[lanes[0]], &w.reason)
+        if ending != GOES_ON:
+            return ending
+        if w.rows != NULL and w.batches + lanes[0] == w.capacity:
+            return ENDING_FULL
+        w.reason = check_header(&headers[lanes[0]], w.flags, expected)
+        if w.reason != REASON_NONE:
+            return ENDING_CORRUPT
+        expected = after(&headers[lanes[0]])
+        p += headers[lanes[0]].size
+        lanes[0] += 1
+        if not has_countable_records(&headers[lanes[0] - 1]):
+            return GOES_ON
+    return GOES_ON
+
+
+cdef void walk_strictly(Walk* w) noexcept nogil:
+    cdef Header headers[LANES]
+    cdef int reasons[LANES]
+    cdef int lanes, countable, lane, ending, reason
+    while True:
+        ending = gather(w, headers, &lanes)
+        reason = w.reason
+        countable = lanes
+        if lanes and not has_countable_records(&headers[lanes - 1]):
+            countable -= 1
+            reasons[lanes - 1] = REASON_NONE
+        if countable:
+            hop_lanes(headers, countable, reasons)
+        for lane in range(lanes):
+            w.reason = reasons[lane]
+            w.ending = ENDING_CORRUPT if w.reason != REASON_NONE else take_batch(w, &headers[lane])
+            if w.ending != GOES_ON:
+                return
+        if ending != GOES_ON:
+            w.ending = ending
+            w.reason = reason
+            return
+
+
 cdef void walk_batches(void* argument) noexcept nogil:
     cdef Walk* w = <Walk*>argument
     cdef Header h
+    if w.flags & CHECK_COUNTS:
+        walk_strictly(w)
+        return
     while True:
         w.ending = parse_header(w.p, w.end, w.size_max, &h, &w.reason)
         if w.ending != GOES_ON:
@@ -250,22 +364,13 @@ cdef void walk_batches(void* argument) noexcept nogil:
         if w.rows != NULL and w.batches == w.capacity:
             w.ending = ENDING_FULL
             return
-        w.reason = check_batch(&h, w.flags, w.expected)
+        w.reason = check_header(&h, w.flags, w.expected)
         if w.reason != REASON_NONE:
             w.ending = ENDING_CORRUPT
             return
-        if w.rows != NULL:
-            write_row(w.rows + w.batches * ROW_WIDTH, &h, w.base)
-        elif h.count < 0:
-            w.ending = ENDING_COMPRESSED
+        w.ending = take_batch(w, &h)
+        if w.ending != GOES_ON:
             return
-        elif h.magic == 2 and h.attributes & CONTROL_MASK:
-            w.control_records += h.count
-        else:
-            w.records += h.count
-        w.batches += 1
-        w.expected = after(&h)
-        w.p += h.size
 
 
 cdef Walk start_walk(const uint8_t[::1] data, Py_ssize_t position, Py_ssize_t limit, int flags,

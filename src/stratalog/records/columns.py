@@ -166,11 +166,21 @@ class RegionDecoder:
         """Batches that the bounds left out by their header alone."""
         return self._columns.skipped
 
-    def decode(self, region: Any, position: int, limit: int, *, position_base: int = 0) -> Pause:
+    def decode(
+        self,
+        region: Any,
+        position: int,
+        limit: int,
+        *,
+        position_base: int = 0,
+        guarded: bool = False,
+    ) -> Pause:
         """Decode from ``position`` on until the columns are full or the region ends.
 
         ``position_base`` is where the region lies in its file, for the ``position`` column. With
-        views, the region must stay as it is for as long as the columns live.
+        views, the region must stay as it is for as long as the columns live. ``guarded``: it is a
+        mapped file; BufferError tells when it cannot be read any more, and the columns are then as
+        they were before.
         """
         columns = self._columns
         index = self._source_index(region)
@@ -178,20 +188,35 @@ class RegionDecoder:
             position, ending, reason = columns.fill(
                 region, position, limit,
                 size_max=self.selection.max_batch_bytes,
-                position_base=position_base, buffer_index=index,
+                position_base=position_base, buffer_index=index, guarded=guarded,
             )  # fmt: skip
             if ending != Ending.COMPRESSED:
                 return Pause(position, Ending(ending), Reason(reason))
-            try:
-                payload = self._decompress(region, position, limit)
-            except CorruptionError as error:
-                return Pause(position, Ending.CORRUPT, Reason[error.reason.upper()], error.detail)
-            position, ending, reason = columns.add(
-                region, position, limit, payload,
-                position_base=position_base, buffer_index=self._source_index(payload),
-            )  # fmt: skip
-            if ending != Ending.END:
-                return Pause(position, Ending(ending), Reason(reason))
+            pause = self._decode_compressed(region, position, limit, position_base, guarded)
+            if pause.ending != Ending.END:
+                return pause
+            position = pause.position
+
+    def _decode_compressed(
+        self, region: Any, position: int, limit: int, position_base: int, guarded: bool
+    ) -> Pause:
+        """The batch at ``position``; END, and the position behind it, when all went well."""
+        kernel.walk(region, position, limit, memoryview(self._header), guarded=guarded)
+        end = position + self._header[Row.SIZE]
+        at = position
+        if guarded:  # the codec knows nothing of the guard: it gets the batch out of harm's way
+            region = kernel.copy(region, position, end, guarded=True)
+            at, end, position_base = 0, end - position, position_base + position
+        start = self._header[Row.PAYLOAD_POSITION] - position + at
+        try:
+            payload = self._decompress(region, start)
+        except CorruptionError as error:
+            return Pause(position, Ending.CORRUPT, Reason[error.reason.upper()], error.detail)
+        reached, ending, reason = self._columns.add(
+            region, at, end, payload,
+            position_base=position_base, buffer_index=self._source_index(payload),
+        )  # fmt: skip
+        return Pause(position + reached - at, Ending(ending), Reason(reason))
 
     def decode_v07(self, region: Any, position: int, limit: int, *, base_offset: int = 0) -> Pause:
         """The same for a region of a 0.7 file, whose first byte has the offset ``base_offset``."""
@@ -203,8 +228,9 @@ class RegionDecoder:
             )
             if ending != Ending.COMPRESSED:
                 return Pause(position, Ending(ending), Reason(reason))
+            kernel.walk_v07(region, position, limit, memoryview(self._header))
             try:
-                payload = self._decompress(region, position, limit, v07=True)
+                payload = self._decompress(region, self._header[Row.PAYLOAD_POSITION])
             except CorruptionError as error:
                 return Pause(position, Ending.CORRUPT, Reason[error.reason.upper()], error.detail)
             position, ending, reason = columns.add_v07(
@@ -227,15 +253,12 @@ class RegionDecoder:
             self._sources.append(buffer)
         return len(self._sources) - 1
 
-    def _decompress(self, region: Any, position: int, limit: int, *, v07: bool = False) -> Any:
-        walk = kernel.walk_v07 if v07 else kernel.walk
-        walk(region, position, limit, memoryview(self._header))
+    def _decompress(self, region: Any, start: int) -> Any:
+        """What the payload at ``start`` decompresses to, by the header that was walked last."""
         header = self._header
-        start = header[Row.PAYLOAD_POSITION]
         codec = Codec(header[Row.ATTRIBUTES] & CODEC_MASK)
+        magic = header[Row.MAGIC]  # 0.7's own mean nothing to its codecs
         payload = memoryview(region)[start : start + header[Row.PAYLOAD_SIZE]]
-        # 0.7 has no lz4, so the magic matters only to the others.
-        magic = header[Row.MAGIC]
         if self.selection.views:
             return self._decompressor.decompress_owned(codec, payload, magic=magic)
         return self._decompressor.decompress(codec, payload, magic=magic)

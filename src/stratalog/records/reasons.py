@@ -17,7 +17,10 @@ _TEXT: Final[dict[Reason, tuple[str, str]]] = {
     Reason.SHORT_TAIL: ("the last batch is cut off", _TORN),
     Reason.ZERO_TAIL: ("only zeros follow: space that was set aside and never written", _TORN),
     Reason.SIZE_TOO_SMALL: ("a size is below the smallest batch there is", _DAMAGED),
-    Reason.SIZE_TOO_LARGE: ("a size is above the configured maximum", "raise the maximum"),
+    Reason.SIZE_TOO_LARGE: (
+        "a size is above the configured maximum",
+        "raise max_batch_bytes if this batch is to be trusted",
+    ),
     Reason.UNKNOWN_MAGIC: (
         "the magic byte is not that of a known format",
         "check that this is a log file; " + _DAMAGED,

@@ -9,7 +9,7 @@ import mmap
 import os
 import stat
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 from stratalog.errors import StorageError
 
@@ -26,8 +26,8 @@ class ReadableFile(Protocol):
         """Fill ``buffer`` from ``position`` on; fewer bytes only at the end of the file."""
         ...
 
-    def map(self, size: int) -> Any:
-        """The first ``size`` bytes as a read-only buffer over the page cache."""
+    def map(self, position: int, size: int) -> memoryview:
+        """``size`` bytes from ``position`` on as a read-only buffer over the page cache."""
         ...
 
     def expect_random_access(self) -> None: ...
@@ -79,13 +79,15 @@ class OsReadableFile:
             raise _refused(error, self.path) from None
         return done
 
-    def map(self, size: int) -> Any:
+    def map(self, position: int, size: int) -> memoryview:
         if size == 0:
-            return b""
+            return memoryview(b"")
+        ahead = position % mmap.ALLOCATIONGRANULARITY
         try:
-            return mmap.mmap(self._fd, size, prot=mmap.PROT_READ)
+            whole = mmap.mmap(self._fd, ahead + size, prot=mmap.PROT_READ, offset=position - ahead)
         except (OSError, ValueError) as error:
             raise _refused(error, self.path) from None
+        return memoryview(whole)[ahead:]
 
     def expect_random_access(self) -> None:
         if hasattr(os, "posix_fadvise"):

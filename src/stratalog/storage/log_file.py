@@ -1,8 +1,8 @@
-"""A segment's data file, opened to be read: in windows, or mapped.
+"""A segment's data file, opened to be read through windows.
 
-A window is a buffer that is read into, so that a file cut short by its owner while we read gives fewer
-bytes, not a signal; it grows to hold one whole batch and no further. Mapping copies nothing, and is for
-files that nobody cuts: sealed segments, snapshots, backups.
+A window is a part of the file in memory: mapped where that pays, read into a buffer elsewhere. Mapped memory
+of a file that its owner cuts short is deadly to touch, so whoever looks into a window does it through the
+kernel, with ``guarded=window.guarded``, and falls back to ``Window.read_instead`` when the kernel lost it.
 """
 
 from __future__ import annotations
@@ -11,16 +11,22 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from stratalog.errors import StorageError
+from stratalog.records import kernel
 from stratalog.storage.filesystem import FileSystem, OsFileSystem, ReadableFile
 from stratalog.storage.names import V07_SUFFIX, parse_partition_dir, parse_segment_name
 from stratalog.types import TopicPartition
 
-__all__ = ["WINDOW_SIZE", "LogFile", "Window", "open_log_file"]
+__all__ = ["MAPPED_SIZE", "WINDOW_SIZE", "LogFile", "Window", "open_log_file"]
 
-#: Large enough to make reading cheap, small enough to stay in the processor's cache.
+#: To read into: large enough to make reading cheap, small enough to stay in the processor's cache.
 WINDOW_SIZE: Final = 512 << 10
+#: To map: what is mapped counts as memory of ours for as long as it is.
+MAPPED_SIZE: Final = 8 << 20
+#: Below this, reading is as cheap.
+_MAPPED_SIZE_MIN: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +48,10 @@ class LogFile:
         """The partition that the file belongs to, from the name of the folder it lies in."""
         return parse_partition_dir(os.path.basename(self.folder))
 
-    def map(self) -> Any:
+    def map(self) -> memoryview:
         """The whole file as a read-only buffer over the page cache. Who cuts the file short while
         the buffer is read kills the process (SIGBUS): never map what another may still truncate."""
-        return self.file.map(self.size)
+        return self.file.map(0, self.size)
 
 
 @contextmanager
@@ -68,16 +74,15 @@ def open_log_file(path: str, file_system: FileSystem | None = None) -> Iterator[
 class Window:
     """A part of a file in memory: ``data[:length]`` are the bytes from ``position`` on."""
 
-    def __init__(self, log_file: LogFile, size: int = WINDOW_SIZE) -> None:
+    def __init__(self, log_file: LogFile) -> None:
         self._log_file = log_file
-        self._buffer = bytearray(min(size, max(log_file.size, 1)))
+        self._may_map = log_file.size >= _MAPPED_SIZE_MIN and not log_file.is_v07
+        self._buffer = bytearray()
         self._end = log_file.size
+        self.data: bytearray | memoryview = self._buffer
+        self.guarded = False
         self.position = 0
         self.length = 0
-
-    @property
-    def data(self) -> bytearray:
-        return self._buffer
 
     @property
     def is_last(self) -> bool:
@@ -89,11 +94,37 @@ class Window:
 
         Where the file turns out shorter than it was, the window is shorter too.
         """
-        if size is not None and size > len(self._buffer):
-            self._buffer = bytearray(size)
-        wanted = min(len(self._buffer), max(self._log_file.size - position, 0))
-        with memoryview(self._buffer) as whole, whole[:wanted] as part:
-            self.length = self._log_file.file.read_into(position, part)
         self.position = position
-        if self.length < wanted:
-            self._end = position + self.length
+        rest = max(self._log_file.size - position, 0)
+        if self._may_map and self._map(min(max(size or 0, MAPPED_SIZE), rest)):
+            return
+        self._read(min(max(size or 0, WINDOW_SIZE), rest))
+
+    def read_instead(self) -> None:
+        """Hold the same place by reading it: mapping, it was lost. Not mapped again."""
+        self._may_map = False
+        self.load(self.position, min(self.length, MAPPED_SIZE))
+
+    def copy(self, start: int, end: int) -> bytes:
+        """Bytes of the window as bytes of their own."""
+        return kernel.copy(self.data, start, min(end, self.length), guarded=self.guarded)
+
+    def _map(self, size: int) -> bool:
+        try:
+            self.data = self._log_file.file.map(self.position, size)
+        except StorageError:
+            self._may_map = False  # not every file system can; every one can read
+            return False
+        self.length = size
+        self.guarded = True
+        return True
+
+    def _read(self, size: int) -> None:
+        if size > len(self._buffer):
+            self._buffer = bytearray(size)
+        with memoryview(self._buffer) as whole, whole[:size] as part:
+            self.length = self._log_file.file.read_into(self.position, part)
+        self.data = self._buffer
+        self.guarded = False
+        if self.length < size:
+            self._end = self.position + self.length
