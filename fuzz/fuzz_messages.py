@@ -67,6 +67,7 @@ def seeds() -> Iterable[bytes]:
             yield plan + bytes(SELECTORS - Plan.SIZE) + region
         for magic in (0, 1):
             yield plan + bytes((BODY, magic, 1, 0)) + struct.pack(">i2si3s", 2, b"ke", 3, b"val")
-            messages = build_messages(made.PLAIN, MessageOptions(magic=magic))
-            for attributes in (0, 9):
-                yield plan + bytes((PAYLOAD, magic, 2, attributes)) + messages
+            for records in (made.PLAIN, made.MANY):
+                messages = build_messages(records, MessageOptions(magic=magic))
+                for attributes in (0, 9):
+                    yield plan + bytes((PAYLOAD, magic, 2, attributes)) + messages

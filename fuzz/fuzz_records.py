@@ -17,6 +17,7 @@ from stratalog.records import _kernel
 from stratalog.records.columns import Selection, decode_records
 from stratalog.records.layout import (
     BATCH_HEADER_SIZE,
+    CODEC_MASK,
     CRC_FROM,
     INT32_MAX,
     INT64_MAX,
@@ -27,7 +28,7 @@ from stratalog.records.layout import (
 )
 
 TARGET_NAME = "records"
-SELECTORS = Plan.SIZE + 6
+SELECTORS = Plan.SIZE + 7
 REGION, RECORDS, PAYLOAD = range(3)
 
 
@@ -39,7 +40,7 @@ def one_input(data: bytes) -> object:
         answer = drive(plan, selectors.rest)
         check_python_records(selectors.rest)
         return lane, signature(answer)
-    header = tuple(selectors.byte() for _ in range(5))
+    header = (selectors.number() & 0x3FF, *(selectors.byte() for _ in range(4)))
     records = selectors.rest
     if lane == RECORDS:
         return lane, signature(drive(plan, batch_around(records, Codec.NONE, header)))
@@ -49,7 +50,7 @@ def one_input(data: bytes) -> object:
 def batch_around(content: bytes, codec: Codec, chosen: tuple[int, ...]) -> bytes:
     """A batch whose header is right as far as a header tells: only the content may be wrong."""
     count, more, place, attributes, times = chosen
-    base_offset = (0, 5, 1 << 40, INT64_MAX - (1 << 31), INT64_MAX - 300 - 255)[place % 5]
+    base_offset = (0, 5, 1 << 40, INT64_MAX - (1 << 31), INT64_MAX - 1300)[place % 5]
     last_delta = (count - 1 if count else 0) + (more if more < 128 else 0)
     if place & 0x80 and base_offset <= INT64_MAX - INT32_MAX:
         last_delta = INT32_MAX
@@ -108,7 +109,8 @@ def seeds() -> Iterable[bytes]:
         for region in (*made.batches(), *made.golden_entries()):
             yield plan + bytes(SELECTORS - Plan.SIZE) + region
         for lane in (RECORDS, PAYLOAD):
-            for batch in (*made.batches(),):
-                count = batch[60]
-                if not batch[22] & 7:
-                    yield plan + bytes((lane, count, 9, 0, 0, 0x22)) + batch[BATCH_HEADER_SIZE:]
+            for batch in made.batches():
+                if not batch[22] & CODEC_MASK:
+                    count = batch[BATCH_HEADER_SIZE - 2 : BATCH_HEADER_SIZE]
+                    header = bytes((lane, *count, 9, 0, 0, 0x22))
+                    yield plan + header + batch[BATCH_HEADER_SIZE:]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-SIZE_MAX = 4096
+SIZE_MAX = 8192
 INTERESTING = (0, 1, 2, 7, 16, 17, 60, 61, 127, 128, 255, 256, 2**15, 2**16, 2**31, 2**32, 2**63)
 
 

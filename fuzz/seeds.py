@@ -31,6 +31,7 @@ RECORDS: Final = (
     ),
     Record(key=b"longer than twelve", value=b"", timestamp=INT64_MIN, offset=5),
 )
+MANY: Final = tuple(Record(value=b"v" if at % 3 else None) for at in range(260))
 PLAIN: Final = tuple(Record(r.value, r.key, r.timestamp, (), r.offset) for r in RECORDS)
 
 
@@ -53,11 +54,26 @@ def batches() -> Iterator[bytes]:
     yield build_batch([Record(value=b"v")], base_offset=INT64_MAX - 1)
     (header,) = scan_batches(build_batch(RECORDS))
     yield empty_batch(header)
+    yield from large_batches()
     yield (
         build_batch(RECORDS[:1])
         + build_batch(RECORDS[2:])
         + build_batch([Record(value=b"v")], base_offset=9)
     )
+
+
+def large_batches() -> Iterator[bytes]:
+    """What reaches the kernel's buffers: values around the sizes in which it copies, headers that make
+    it grow after a null, and more records than it carries over at once (256)."""
+    yield build_batch([Record(value=bytes((size,)) * size, key=b"k") for size in (31, 32, 33, 65)])
+    yield build_batch([Record(value=b"x" * 300, key=b"k" * 260), Record(value=b"y" * 20)])
+    headers = (RecordHeader("a", None), RecordHeader("b" * 70, b"z" * 200))
+    yield build_batch(
+        [Record(value=None, headers=headers), Record(value=None, headers=headers[1:])]
+    )
+    not_text = Record(value=b"", headers=(RecordHeader("\x7f" * 150, None),))
+    yield build_batch([not_text]).replace(b"\x7f", b"\xff")
+    yield build_batch(MANY)
 
 
 def message_sets() -> Iterator[bytes]:
@@ -66,6 +82,7 @@ def message_sets() -> Iterator[bytes]:
         for codec in (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4):
             yield build_messages(PLAIN, MessageOptions(magic=magic, codec=codec))
     yield build_messages(PLAIN[:2], MessageOptions(append_time=77))
+    yield build_messages(MANY, MessageOptions(codec=Codec.GZIP))
     yield build_messages(PLAIN[:2], MessageOptions(append_time=77, codec=Codec.SNAPPY))
 
 

@@ -66,6 +66,9 @@ def scan(
     partition, timestamp_ms, position, base_offset, producer_id, producer_epoch, sequence,
     leader_epoch, codec, is_control and is_transactional. ``control`` shows control records too.
 
+    Batches that the bounds leave out by their headers are not read further, so their CRC is not checked:
+    ``stratalog verify`` does that.
+
     ``views`` yields keys and values as ``binary_view`` that point into the mapped files: nothing that
     is not compressed is copied. Map only files that nobody truncates meanwhile.
 
