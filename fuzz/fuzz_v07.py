@@ -62,7 +62,7 @@ def check_answer(data: bytes) -> object:
         single = decode_message_set_send(data)
     except CorruptionError as error:
         assert error.reason == "wrong_frame"
-        return error.detail[:12]
+        return error.detail.split()[-1]
     assert encode_message_set_send(single.content, single.error_code) == data
     try:
         multiple = decode_multi_message_set_send(data)

@@ -29,7 +29,7 @@ from stratalog.errors import (
     StratalogError,
     UsageError,
 )
-from stratalog.records import compression
+from stratalog.records.codecs import lz4 as lz4_codec
 from stratalog.records.compression import (
     DECOMPRESSED_SIZE_MAX_DEFAULT,
     Decompressor,
@@ -85,7 +85,7 @@ def lz4_frame(
 ) -> bytes:
     """A frame with a right header checksum around any bytes."""
     descriptor = bytes((flags, code)) + size
-    checksum = compression._lz4_header_checksum(descriptor)
+    checksum = lz4_codec._header_checksum(descriptor)
     return b"\x04\x22\x4d\x18" + descriptor + bytes((checksum,)) + blocks + tail
 
 
@@ -203,8 +203,8 @@ def test_snappy_blocks_are_32_kib_and_lz4_blocks_64_kib() -> None:
     assert sizes == [32768] * 4 + [150_000 - 4 * 32768]
 
     frame = memoryview(compress(Codec.LZ4, data))
-    header = compression._read_lz4_header(frame, 2)
-    ends = [end for _, end, _, _ in compression._lz4_blocks(frame, header)]
+    header = lz4_codec._read_header(frame, 2)
+    ends = [end for _, end, _, _ in lz4_codec._blocks(frame, header)]
     assert len(ends) == 3
     first = lz4_frame(bytes(frame[7 : ends[0]]))
     assert read(Codec.LZ4, first) == data[:65536]
@@ -224,7 +224,7 @@ def test_lz4_stores_what_would_not_shrink() -> None:
 )
 def test_header_checksum_is_the_second_byte_of_xxh32(data: bytes, value: int) -> None:
     """The published values; longer headers are those of the lz4 frames that others write."""
-    assert compression._lz4_header_checksum(data) == value >> 8 & 0xFF
+    assert lz4_codec._header_checksum(data) == value >> 8 & 0xFF
 
 
 def snappy_stream(data: bytes, block: int) -> bytes:

@@ -334,10 +334,10 @@ cdef void walk_strictly(Walk* w) noexcept nogil:
     while True:
         ending = gather(w, headers, &lanes)
         reason = w.reason
-        countable = lanes
-        if lanes and not has_countable_records(&headers[lanes - 1]):
-            countable -= 1
-            reasons[lanes - 1] = REASON_NONE
+        countable = 0
+        for lane in range(lanes):  # all but the last surely are, see gather()
+            reasons[lane] = REASON_NONE
+            countable += has_countable_records(&headers[lane])
         if countable:
             hop_lanes(headers, countable, reasons)
         for lane in range(lanes):

@@ -26,6 +26,9 @@ cdef int parse_entry_v07(Cursor start, Cursor limit, int64_t offset, Header* h,
     if h.magic == 1 and length < V07_LENGTH_MIN_V1:
         reason[0] = REASON_SIZE_TOO_SMALL
         return ENDING_CORRUPT
+    if offset < 0:  # a base offset near the end of 64 bits, and a position
+        reason[0] = REASON_OFFSET_RANGE
+        return ENDING_CORRUPT
     h.size = length + V07_LENGTH_SIZE
     if h.size > remaining:
         reason[0] = REASON_SHORT_TAIL
@@ -131,4 +134,4 @@ def walk_v07(const uint8_t[::1] data not None, Py_ssize_t position, Py_ssize_t l
             write_row(&rows[written * ROW_WIDTH], &h, base)
             written += 1
             p += h.size
-    return written, p - base, ending, reason, base_offset + (p - base)
+    return written, p - base, ending, reason, min(<object>base_offset + (p - base), INT64_MAX)

@@ -641,6 +641,8 @@ def parse_entry_v07(data: memoryview, position: int, limit: int, offset: int) ->
         raise Stop(Ending.CORRUPT, Reason.UNKNOWN_MAGIC)
     if magic == 1 and length < V07_LENGTH_MIN_V1:
         raise Stop(Ending.CORRUPT, Reason.SIZE_TOO_SMALL)
+    if not 0 <= offset <= INT64_MAX:  # a base offset near the end of 64 bits, and a position
+        raise Stop(Ending.CORRUPT, Reason.OFFSET_RANGE)
     if length + V07_LENGTH_SIZE > remaining:
         raise Stop(Ending.INCOMPLETE, Reason.SHORT_TAIL)
     end = position + V07_LENGTH_SIZE + length
@@ -706,7 +708,7 @@ def walk_v07(
     written = 0
     try:
         while True:
-            header = parse_entry_v07(view, position, limit, _wrap64(base_offset + position))
+            header = parse_entry_v07(view, position, limit, base_offset + position)
             if written == capacity:
                 raise Stop(Ending.FULL)
             if flags & Check.CRC and not _crc_matches_v07(view, header):
@@ -716,7 +718,8 @@ def walk_v07(
             written += 1
             position += header.size
     except Stop as stop:
-        return written, position, stop.ending, stop.reason, base_offset + position
+        reached = min(base_offset + position, INT64_MAX)
+        return written, position, stop.ending, stop.reason, reached
 
 
 # Columns
@@ -901,7 +904,7 @@ class Columns:
         view = self._aim(data, position, limit)
         try:
             while True:
-                header = parse_entry_v07(view, position, limit, _wrap64(base_offset + position))
+                header = parse_entry_v07(view, position, limit, base_offset + position)
                 if not self._bounds[0] <= header.base_offset <= self._bounds[1]:
                     self.skipped += 1
                 else:
@@ -931,7 +934,7 @@ class Columns:
         view = self._aim(data, position, limit)
         inside = self._aim(payload, 0, len(memoryview(payload).cast("B")))
         try:
-            header = parse_entry_v07(view, position, limit, _wrap64(base_offset + position))
+            header = parse_entry_v07(view, position, limit, base_offset + position)
             self._decode_v07(header, Cursor(inside, 0, len(inside)), buffer_index)
         except Wrong as wrong:
             return position, Ending.CORRUPT, wrong.reason
