@@ -87,8 +87,9 @@ def _write_high(view: memoryview, level: int, magic: int) -> memoryview:
 def read(view: memoryview, scratch: Scratch, magic: int) -> int:
     """Decode into ``scratch`` and say how many bytes there are.
 
-    Independent blocks go straight into their place. There is always room for one block more than is asked for. So a block that the library refuses
-    is damaged and not only too large; whether the limit is passed shows after it.
+    Independent blocks go straight into their place. There is always room for one block more than
+    is asked for. So a block that the library refuses is damaged and not only too large; whether
+    the limit is passed shows after it.
     """
     header = _read_header(view, magic)
     bound = largest = 0
