@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import struct
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -271,3 +272,18 @@ def test_a_day_reads_as_the_day_it_is() -> None:
     row = read(region).to_pylist()[0]
     assert row["timestamp"] == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
     assert row["headers"] == [{"key": "ü", "value": b""}]
+
+
+def test_columns_off_their_alignment_are_written() -> None:
+    def shifted(values: list[int], code: str) -> pa.Buffer:
+        raw = b"\0" + struct.pack(f"={len(values)}{code}", *values)
+        return pa.py_buffer(memoryview(raw)[1:])
+
+    times = pa.Array.from_buffers(pa.int64(), 3, [None, shifted([1, 2, 3], "q")])
+    values = pa.Array.from_buffers(
+        pa.binary(), 3, [None, shifted([0, 1, 3, 3], "i"), pa.py_buffer(b"abc")]
+    )
+    rows = read(
+        write(pa.record_batch({"timestamp_ms": times, "value": values})), ("timestamp_ms", "value")
+    )
+    assert rows.to_pydict() == {"timestamp_ms": [1, 2, 3], "value": [b"a", b"bc", b""]}

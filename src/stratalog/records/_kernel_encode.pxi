@@ -52,12 +52,12 @@ cdef class Rows:
             valid, values, first = timestamps
             self.starts_at(first)
             self.timestamp_valid = self.bitmap(valid, first, count)
-            self.timestamps = <const int64_t*>self.hold(values, (first + count) * 8)
+            self.timestamps = <const int64_t*>self.hold(values, (first + count) * 8, 8)
             self.first_timestamp = first
         if offsets is not None:
             values, first = offsets
             self.starts_at(first)
-            self.offsets = <const int64_t*>self.hold(values, (first + count) * 8)
+            self.offsets = <const int64_t*>self.hold(values, (first + count) * 8, 8)
             self.first_offset = first
         self.has_key = key is not None
         if self.has_key:
@@ -70,7 +70,7 @@ cdef class Rows:
             valid, ends, first, keys, values = headers
             self.starts_at(first)
             self.list_valid = self.bitmap(valid, first, count)
-            self.list_ends = <const int32_t*>self.hold(ends, (first + count + 1) * 4)
+            self.list_ends = <const int32_t*>self.hold(ends, (first + count + 1) * 4, 4)
             self.first_list = first
             self.header_count = min(
                 len(memoryview(part[1]).cast("B")) // 4 - 1 - part[3] for part in (keys, values))
@@ -94,10 +94,12 @@ cdef class Rows:
             raise ValueError("a column starts before its buffers")
         return 0
 
-    cdef const uint8_t* hold(self, buffer, int64_t size) except? NULL:
+    cdef const uint8_t* hold(self, buffer, int64_t size, int alignment=1) except? NULL:
         cdef const uint8_t[::1] view = memoryview(buffer).cast("B")
         if size < 0 or view.shape[0] < size:
             raise ValueError("a column is shorter than its row count")
+        if view.shape[0] and <size_t>&view[0] % alignment:
+            view = bytes(view)  # a slice of somebody's file or message: numbers are read where they lie
         self.held.append(view)
         return &view[0] if view.shape[0] else <const uint8_t*>b""
 
@@ -111,7 +113,7 @@ cdef class Rows:
         valid, ends, data, first = parts
         self.starts_at(first)
         f.valid = self.bitmap(valid, first, count)
-        f.ends = <const int32_t*>self.hold(ends, (first + count + 1) * 4)
+        f.ends = <const int32_t*>self.hold(ends, (first + count + 1) * 4, 4)
         f.data = self.hold(data, 0)
         f.data_size = len(memoryview(data).cast("B"))
         f.first = first
