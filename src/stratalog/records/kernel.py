@@ -7,33 +7,11 @@ is the specification in plain Python, runs when ``STRATALOG_KERNEL=reference`` a
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING or os.environ.get("STRATALOG_KERNEL", "compiled") == "compiled":
-    try:
-        from stratalog.records._kernel import (
-            HARDWARE_CRC,
-            NAME,
-            Columns,
-            Rows,
-            copy,
-            count,
-            crc32,
-            crc32c,
-            encode_messages,
-            encode_records,
-            restamp,
-            walk,
-            walk_v07,
-            write_batch_header,
-        )
-    except ImportError as error:  # pragma: no cover - a broken installation
-        raise ImportError(
-            f"Stratalog's compiled kernel cannot be loaded ({error}); build it with 'make setup', "
-            "or set STRATALOG_KERNEL=reference to run on plain Python, a hundred times slower"
-        ) from error
-elif os.environ["STRATALOG_KERNEL"] == "reference":
-    from stratalog.records._reference import (
+if TYPE_CHECKING:
+    from stratalog.records._kernel import (
         HARDWARE_CRC,
         NAME,
         Columns,
@@ -49,8 +27,6 @@ elif os.environ["STRATALOG_KERNEL"] == "reference":
         walk_v07,
         write_batch_header,
     )
-else:
-    raise ImportError("STRATALOG_KERNEL is 'compiled' or 'reference'")
 
 __all__ = [
     "HARDWARE_CRC",
@@ -68,3 +44,23 @@ __all__ = [
     "walk_v07",
     "write_batch_header",
 ]
+
+
+def _chosen() -> Any:
+    match os.environ.get("STRATALOG_KERNEL", "compiled"):
+        case "reference":
+            return import_module("stratalog.records._reference")
+        case "compiled":
+            try:
+                return import_module("stratalog.records._kernel")
+            except ImportError as error:
+                raise ImportError(
+                    f"Stratalog's compiled kernel cannot be loaded ({error}); build it with 'make setup', or "
+                    "set STRATALOG_KERNEL=reference to run on plain Python, a hundred times slower"
+                ) from error
+        case other:
+            raise ImportError(f"STRATALOG_KERNEL is 'compiled' or 'reference', not {other!r}")
+
+
+_kernel = _chosen()
+globals().update({name: getattr(_kernel, name) for name in __all__})
