@@ -147,6 +147,7 @@ class Run:
         start = time.monotonic()
         run = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=600"]
+            + ["--capture=sys"]  # a sanitizer's last words go to the real standard error
             + [path for path in SANITIZED_TESTS if (ROOT / path).exists()],
             cwd=ROOT,
             env=self.sanitized.environment(),
@@ -208,7 +209,7 @@ class Run:
                 print(f"{line.what:10} {line.lane:22} {numbers}")
         if self.sanitized is None:
             print(f"SKIPPED: AddressSanitizer and UBSan ({self.without.splitlines()[0]})")
-        files = [path for line in self.lines for path in line.files]
+        files = dict.fromkeys(path for line in self.lines for path in line.files)
         for path in files:
             print(f'replay: make fuzz ARGS="--replay {path.relative_to(ROOT)}"')
         return int(any(line.crashes for line in self.lines))

@@ -137,7 +137,7 @@ cdef int decode_message_set(Sink* s, Header* wrapper, Cursor p, Cursor limit, in
         if wrapper.last_offset != 0:  # some producers left it 0: the inner offsets then stand
             if wrapper.last_offset < last:
                 return REASON_WRAPPER_OFFSET
-            shift = wrapper.last_offset - last
+            shift = wrapping_subtract(wrapper.last_offset, last)  # checked below: last may be negative
     elif wrapper.last_offset != 0 and wrapper.last_offset != last and flags & CHECK_ORDER:
         return REASON_WRAPPER_OFFSET
     if last < 0 or first < 0 or first > last:

@@ -15,6 +15,7 @@ cdef class Rows:
     row) or None for counting from the batch's base, ``key`` and ``value`` (validity or None, int32
     offsets, bytes, first row) or None for all null, ``headers`` (validity or None, int32 ends,
     first row, keys, values) or None. A timestamp becomes value * multiply // divide milliseconds.
+    The buffers are held, and must not change while they are.
     """
 
     cdef readonly int64_t count
@@ -43,6 +44,8 @@ cdef class Rows:
                  int64_t default_timestamp=-1, offsets=None, key=None, value=None, headers=None):
         if count < 0 or multiply < 1 or divide < 1:
             raise ValueError("a count of rows and a scale are positive")
+        if self.held is not None:
+            raise ValueError("rows are made once")  # their pointers would outlive the buffers
         self.held = []
         self.count = count
         self.multiply = multiply

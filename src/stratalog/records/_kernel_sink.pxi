@@ -319,7 +319,7 @@ cdef void put_batch_columns(Sink* s, int64_t row, const Header* h, int64_t posit
     if s.want & WANT_SEQUENCE:  # wraps at 2**31; needs the offsets, which reserve() sees to
         for i in range(row, end):
             (<int32_t*>s.sequence.data)[i] = -1 if h.base_sequence < 0 else <int32_t>(
-                (h.base_sequence + (<int64_t*>s.offset.data)[i] - h.base_offset) & INT32_MAX)
+                (h.base_sequence + ((<int64_t*>s.offset.data)[i] - h.base_offset)) & INT32_MAX)
     if s.want & WANT_CODEC:
         for i in range(row, end):
             (<int8_t*>s.codec.data)[i] = <int8_t>h.codec
