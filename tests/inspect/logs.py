@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from stratalog.errors import StorageError
 from stratalog.records.builder import BatchOptions, build_batch
 from stratalog.records.model import Record
+from stratalog.storage.filesystem import OsFileSystem, OsReadableFile, ReadableFile
 
 
 def batch(base_offset: int, count: int = 3, *, size: int = 20, **options) -> bytes:
@@ -33,3 +35,14 @@ def sealed(data: bytes) -> bytes:
 
     crc = kernel.crc32c(data[CRC_FROM:])
     return data[:CRC_AT] + crc.to_bytes(4, "big") + data[CRC_AT + 4 :]
+
+
+class Unmappable(OsFileSystem):
+    """A file system that cannot map, as some network ones cannot."""
+
+    def open_readable(self, path: str) -> ReadableFile:
+        class File(OsReadableFile):
+            def map(self, position: int, size: int) -> memoryview:
+                raise StorageError("no such device", path=self.path)
+
+        return File(path)

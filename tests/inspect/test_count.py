@@ -13,9 +13,9 @@ from stratalog.inspect import counter
 from stratalog.inspect.count import count_file
 from stratalog.inspect.counter import READ_AHEAD_BYTES, plan_hops
 from stratalog.records.layout import Codec, Ending, Reason
+from stratalog.storage import log_file
 from stratalog.storage.filesystem import OsReadableFile
-from stratalog.storage.log_file import MAPPED_SIZE
-from tests.inspect.logs import batch, flipped, segment
+from tests.inspect.logs import Unmappable, batch, flipped, segment
 from tests.peers.golden import golden_sets
 
 SETS = golden_sets()
@@ -102,12 +102,13 @@ def test_missing_file_is_a_storage_error(tmp_path):
 
 
 def counted_both_ways(monkeypatch, path):
-    """The same file with hops and, for comparison, with windows alone."""
-    hops = count_file(path)
+    """The same file by hops (which need windows that are read), and by windows alone, read and mapped."""
+    hops = count_file(path, file_system=Unmappable())
+    mapped = count_file(path)
     with monkeypatch.context() as patched:
-        patched.setattr(counter, "plan_hops", lambda size, batches: None)
-        windows = count_file(path)
-    assert hops == windows
+        patched.setattr(counter, "plan_hops", lambda size, batches, mapped: None)
+        windows = count_file(path, file_system=Unmappable())
+    assert hops == windows == mapped
     return hops
 
 
@@ -167,8 +168,10 @@ def test_hops_read_little_of_the_file(tmp_path, monkeypatch):
     assert sum(read) < 700_000 < Path(path).stat().st_size
 
 
-def test_file_cut_while_it_is_counted_ends_where_it_was_cut(tmp_path):
+@pytest.mark.parametrize("file_system", [None, Unmappable()])
+def test_file_cut_while_it_is_counted_ends_where_it_was_cut(tmp_path, monkeypatch, file_system):
     """A file that its owner truncates under us gives fewer bytes, and neither a signal nor an error."""
+    monkeypatch.setattr(log_file, "MAPPED_SIZE", 1 << 20)
     data = b"".join(batch(3 * n, size=30_000) for n in range(200))
     path = segment(tmp_path, 0, data)
 
@@ -176,14 +179,15 @@ def test_file_cut_while_it_is_counted_ends_where_it_was_cut(tmp_path):
         if position > len(data) // 4:
             os.truncate(path, len(data) // 2 + 20)
 
-    count = count_file(path, progress=cut)
+    count = count_file(path, progress=cut, file_system=file_system)
     assert (count.records, count.end.pause.position) == (300, len(data) // 2)
     assert count.end.pause.ending == Ending.INCOMPLETE
 
 
-def test_progress_rises_to_the_end(tmp_path):
+def test_progress_rises_to_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(log_file, "MAPPED_SIZE", 4 << 20)
     path = segment(tmp_path, 0, b"".join(batch(3 * n, size=4000) for n in range(1500)))
-    assert Path(path).stat().st_size > 2 * MAPPED_SIZE
+    assert Path(path).stat().st_size > 8 << 20
     seen: list[int] = []
     count_file(path, progress=seen.append)
     assert seen == sorted(seen)
@@ -191,18 +195,21 @@ def test_progress_rises_to_the_end(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("size_bytes", "batches", "hops", "read_ahead"),
+    ("size_bytes", "batches", "mapped", "hops", "read_ahead"),
     [
-        (512 << 10, 5000, False, None),
-        (512 << 10, 65, False, None),
-        (512 << 10, 32, True, READ_AHEAD_BYTES),
-        (512 << 10, 2, True, READ_AHEAD_BYTES),
-        (512 << 10, 1, True, 0),
-        (0, 0, False, None),
+        (512 << 10, 5000, False, False, None),
+        (512 << 10, 65, False, False, None),
+        (512 << 10, 32, False, True, READ_AHEAD_BYTES),
+        (512 << 10, 2, False, True, READ_AHEAD_BYTES),
+        (512 << 10, 1, False, True, 0),
+        (0, 0, False, False, None),
+        (512 << 10, 5000, True, False, None),
+        (512 << 10, 2, True, False, None),
+        (512 << 10, 1, True, True, 0),
     ],
 )
-def test_hop_plan(size_bytes, batches, hops, read_ahead):
-    plan = plan_hops(size_bytes, batches)
+def test_hop_plan(size_bytes, batches, mapped, hops, read_ahead):
+    plan = plan_hops(size_bytes, batches, mapped=mapped)
     assert (plan is not None) == hops
     if plan is not None:
         assert plan.read_ahead_bytes == read_ahead

@@ -14,9 +14,8 @@ import pytest
 import stratalog
 from stratalog.errors import CorruptionError, StorageError, UsageError
 from stratalog.records.layout import Codec, Ending, Reason
-from stratalog.storage.filesystem import OsFileSystem, OsReadableFile, ReadableFile
-from stratalog.storage.log_file import MAPPED_SIZE
-from tests.inspect.logs import batch, flipped, segment
+from stratalog.storage import log_file
+from tests.inspect.logs import Unmappable, batch, flipped, segment
 
 BATCHES = 12
 
@@ -177,36 +176,27 @@ def test_a_batch_above_max_batch_bytes_is_refused_unread(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
 def test_a_file_of_several_windows_reads_the_same_mapped_and_read(
-    tmp_path: Path, codec: Codec
+    tmp_path: Path, codec: Codec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(log_file, "MAPPED_SIZE", 4 << 20)
     data = b"".join(batch(3 * n, size=9000 + n, codec=codec) for n in range(1000))
     if codec == Codec.LZ4:
         data = b"".join(batch(3 * n, size=20, codec=codec) for n in range(12_000))
     path = segment(tmp_path, 0, data)
     assert len(data) > 1 << 20
-    assert codec != Codec.NONE or len(data) > 3 * MAPPED_SIZE
+    assert codec != Codec.NONE or len(data) > 3 * log_file.MAPPED_SIZE
     mapped = stratalog.scan(path).to_table()
     read = stratalog.scan(path, file_system=Unmappable()).to_table()
     assert mapped.num_rows == (3000 if codec == Codec.NONE else 36_000)
     assert mapped.equals(read)
 
 
-class Unmappable(OsFileSystem):
-    """A file system that cannot map, as some network ones cannot."""
-
-    def open_readable(self, path: str) -> ReadableFile:
-        class File(OsReadableFile):
-            def map(self, position: int, size: int) -> memoryview:
-                raise StorageError("no such device", path=self.path)
-
-        return File(path)
-
-
 CUT = """
 import os, sys
 import stratalog
-from stratalog.storage import filesystem
+from stratalog.storage import filesystem, log_file
 
+log_file.MAPPED_SIZE = 8 << 20
 path, keep = sys.argv[1], int(sys.argv[2])
 plain = filesystem.OsReadableFile.map
 maps = 0
@@ -233,7 +223,7 @@ def test_a_file_cut_short_while_it_is_scanned_ends_in_a_torn_tail(tmp_path: Path
     one = len(batch(0, size=9000))
     path = segment(tmp_path, 0, b"".join(batch(3 * n, size=9000) for n in range(1000)))
     keep = 600 * one + 100
-    assert MAPPED_SIZE < keep < 2 * MAPPED_SIZE
+    assert 8 << 20 < keep < 16 << 20  # in the second window
     done = subprocess.run(
         [sys.executable, "-c", CUT, path, str(keep)], capture_output=True, text=True, check=False
     )

@@ -41,34 +41,42 @@ cdef class Pool:
             free(self.blocks[i].data)
 
     cdef Block get(self, size_t usual) noexcept:
-        # The smallest that fits; else none, and the first growth allocates.
+        # The smallest that fits and is not far too large; else none, and the first growth allocates.
         cdef int i, best = -1
         cdef Block block
-        for i in range(self.held):
-            if self.blocks[i].capacity >= usual and (
-                    best < 0 or self.blocks[i].capacity < self.blocks[best].capacity):
-                best = i
         block.data = NULL
         block.capacity = 0
         block.usual = usual
-        if best < 0 or usual == 0:
-            return block
-        block = self.blocks[best]
-        block.usual = usual
-        self.held -= 1
-        self.held_bytes -= block.capacity
-        self.blocks[best] = self.blocks[self.held]
+        for i in range(self.held):
+            if usual <= self.blocks[i].capacity <= 2 * usual and (
+                    best < 0 or self.blocks[i].capacity < self.blocks[best].capacity):
+                best = i
+        if best >= 0:
+            block = self.remove(best)
+            block.usual = usual
         return block
 
     cdef void put(self, Block block) noexcept:
         if block.data == NULL:
             return
-        if self.held == POOLED_BLOCKS_MAX or self.held_bytes + block.capacity > self.bytes_max:
+        if block.capacity > self.bytes_max:
             free(block.data)
             return
+        # What came back last is the warmest, and of the size that is wanted now: the oldest goes.
+        while self.held == POOLED_BLOCKS_MAX or self.held_bytes + block.capacity > self.bytes_max:
+            free(self.remove(0).data)
         self.blocks[self.held] = block
         self.held += 1
         self.held_bytes += block.capacity
+
+    cdef Block remove(self, int at) noexcept:
+        cdef Block block = self.blocks[at]
+        cdef int i
+        self.held -= 1
+        self.held_bytes -= block.capacity
+        for i in range(at, self.held):
+            self.blocks[i] = self.blocks[i + 1]
+        return block
 
 
 cdef Pool POOL = Pool(32 << 20)  # one for the process: the next scan finds warm memory too

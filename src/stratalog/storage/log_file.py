@@ -23,8 +23,8 @@ __all__ = ["MAPPED_SIZE", "WINDOW_SIZE", "LogFile", "Window", "open_log_file"]
 
 #: To read into: large enough to make reading cheap, small enough to stay in the processor's cache.
 WINDOW_SIZE: Final = 512 << 10
-#: To map: what is mapped counts as memory of ours for as long as it is.
-MAPPED_SIZE: Final = 8 << 20
+#: To map: every window costs a few system calls, and counts as memory of ours for as long as it is there.
+MAPPED_SIZE: Final = 32 << 20
 #: Below this, reading is as cheap.
 _MAPPED_SIZE_MIN: Final = 1 << 20
 
