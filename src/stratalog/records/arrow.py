@@ -107,11 +107,17 @@ def _buffer(part: Any) -> pa.Buffer | None:
     return None if part is None else pa.py_buffer(part)
 
 
+_NO_HEADERS: Final = pa.array([], HEADER_TYPE)
+
+
 def _headers_array(rows: int, ends: Any, count: int, keys: Any, values: Any) -> pa.Array:
+    buffers = [None, pa.py_buffer(ends)]
+    if count == 0:  # as nearly always
+        return pa.Array.from_buffers(HEADERS_TYPE, rows, buffers, children=[_NO_HEADERS])
     key = pa.Array.from_buffers(_STRING, count, [None, *(pa.py_buffer(part) for part in keys)])
     value = pa.Array.from_buffers(_BINARY, count, [_buffer(part) for part in values])
     entries = pa.Array.from_buffers(HEADER_TYPE, count, [None], children=[key, value])
-    return pa.Array.from_buffers(HEADERS_TYPE, rows, [None, pa.py_buffer(ends)], children=[entries])
+    return pa.Array.from_buffers(HEADERS_TYPE, rows, buffers, children=[entries])
 
 
 # ---------------------------------------------------------------------------------------------

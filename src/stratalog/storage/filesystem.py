@@ -94,8 +94,18 @@ class OsReadableFile:
             os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
 
     def read_ahead(self, position: int, size: int) -> None:
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(self._fd, position, size, os.POSIX_FADV_WILLNEED)
+        if not hasattr(os, "posix_fadvise") or self._is_cached(position):
+            return
+        os.posix_fadvise(self._fd, position, size, os.POSIX_FADV_WILLNEED)
+
+    def _is_cached(self, position: int) -> bool:
+        # Asking for what is there already costs a look-up of every page: one byte tells for all.
+        if not hasattr(os, "RWF_NOWAIT"):
+            return False
+        try:
+            return os.preadv(self._fd, (bytearray(1),), position, os.RWF_NOWAIT) == 1
+        except OSError:
+            return False
 
     def close(self) -> None:
         os.close(self._fd)
