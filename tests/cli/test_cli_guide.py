@@ -1,4 +1,4 @@
-"""The guide shows what the commands really print."""
+"""The guide and the README show what the commands really print."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ import pytest
 from tests.cli.runner import ROOT, run
 
 GUIDE = ROOT / "docs/guides/cli.md"
-BLOCKS = re.findall(r"^```console\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+README = ROOT / "README.md"
+BLOCKS = [
+    block
+    for page in (GUIDE, README)
+    for block in re.findall(r"^```console\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    if not block.startswith("$ make")
+]
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.splitlines()[0][2:60])
@@ -36,6 +42,6 @@ def test_shown_output_is_true(block, monkeypatch):
 
 def test_every_verb_and_exit_code_is_in_the_guide():
     text = GUIDE.read_text()
-    assert len(BLOCKS) > 5
+    assert len(BLOCKS) > 8
     for verb in ("cat", "count", "verify"):
         assert f"$ stratalog {verb} " in text
