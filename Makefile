@@ -50,8 +50,8 @@ fuzz: ## the kernel under sanitizers and fuzzers
 interop: setup ## the tests that need a real Kafka
 	@$(PY) -m pytest -m interop --timeout 900 $(ARGS)
 
-nightly: setup ## the long random tests
-	@$(PY) -m pytest -m nightly --timeout 7200 -n $(JOBS) --dist worksteal $(ARGS)
+nightly: setup ## the random tests, fifty times as many cases
+	@STRATALOG_SCALE=50 $(PY) -m pytest -m 'nightly or scaled' --timeout 7200 -n $(JOBS) --dist worksteal $(ARGS)
 
 wheel: setup ## a reproducible wheel in dist/
 	$(BOOTSTRAP) wheel
