@@ -42,7 +42,7 @@ class Unmappable(OsFileSystem):
 
     def open_readable(self, path: str) -> ReadableFile:
         class File(OsReadableFile):
-            def map(self, position: int, size: int) -> memoryview:
+            def map(self, position: int, size: int, *, reads_all: bool = False) -> memoryview:
                 raise StorageError("no such device", path=self.path)
 
         return File(path)

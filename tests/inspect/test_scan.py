@@ -201,7 +201,7 @@ path, keep = sys.argv[1], int(sys.argv[2])
 plain = filesystem.OsReadableFile.map
 maps = 0
 
-def map_and_cut(self, position, size):
+def map_and_cut(self, position, size, *, reads_all=False):
     # The file's owner cuts it short right after the second window was mapped.
     global maps
     maps += 1

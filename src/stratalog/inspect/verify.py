@@ -160,7 +160,11 @@ def verify_file(
         )
         verifier = _Verifier(log_file, counter, findings_max, is_last_segment=is_last_segment)
         *_, end = walk_windows(
-            log_file, verifier.step, max_batch_bytes=max_batch_bytes, progress=progress
+            log_file,
+            verifier.step,
+            max_batch_bytes=max_batch_bytes,
+            progress=progress,
+            reads_all=True,
         )
         verifier.finish(end)
         place = log_file.topic_partition

@@ -9,11 +9,14 @@ import mmap
 import os
 import stat
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
 from stratalog.errors import StorageError
 
 __all__ = ["FileSystem", "OsFileSystem", "OsReadableFile", "ReadableFile"]
+
+
+_MAP_POPULATE: Final[int] = getattr(mmap, "MAP_POPULATE", 0)  # Linux: one call, not a fault a page
 
 
 class ReadableFile(Protocol):
@@ -26,8 +29,11 @@ class ReadableFile(Protocol):
         """Fill ``buffer`` from ``position`` on; fewer bytes only at the end of the file."""
         ...
 
-    def map(self, position: int, size: int) -> memoryview:
-        """``size`` bytes from ``position`` on as a read-only buffer over the page cache."""
+    def map(self, position: int, size: int, *, reads_all: bool = False) -> memoryview:
+        """``size`` bytes from ``position`` on as a read-only buffer over the page cache.
+
+        ``reads_all`` says that every byte will be looked at: the pages are then brought in at once.
+        """
         ...
 
     def expect_random_access(self) -> None: ...
@@ -79,12 +85,18 @@ class OsReadableFile:
             raise _refused(error, self.path) from None
         return done
 
-    def map(self, position: int, size: int) -> memoryview:
+    def map(self, position: int, size: int, *, reads_all: bool = False) -> memoryview:
         if size == 0:
             return memoryview(b"")
         ahead = position % mmap.ALLOCATIONGRANULARITY
         try:
-            whole = mmap.mmap(self._fd, ahead + size, prot=mmap.PROT_READ, offset=position - ahead)
+            whole = mmap.mmap(
+                self._fd,
+                ahead + size,
+                flags=mmap.MAP_SHARED | (_MAP_POPULATE if reads_all else 0),
+                prot=mmap.PROT_READ,
+                offset=position - ahead,
+            )
         except (OSError, ValueError) as error:
             raise _refused(error, self.path) from None
         return memoryview(whole)[ahead:]

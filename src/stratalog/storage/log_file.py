@@ -74,8 +74,9 @@ def open_log_file(path: str, file_system: FileSystem | None = None) -> Iterator[
 class Window:
     """A part of a file in memory: ``data[:length]`` are the bytes from ``position`` on."""
 
-    def __init__(self, log_file: LogFile) -> None:
+    def __init__(self, log_file: LogFile, *, reads_all: bool = False) -> None:
         self._log_file = log_file
+        self._reads_all = reads_all
         self._may_map = log_file.size >= _MAPPED_SIZE_MIN and not log_file.is_v07
         self._buffer = bytearray()
         self._end = log_file.size
@@ -111,7 +112,7 @@ class Window:
 
     def _map(self, size: int) -> bool:
         try:
-            self.data = self._log_file.file.map(self.position, size)
+            self.data = self._log_file.file.map(self.position, size, reads_all=self._reads_all)
         except StorageError:
             self._may_map = False  # not every file system can; every one can read
             return False
