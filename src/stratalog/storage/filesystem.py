@@ -36,7 +36,6 @@ class ReadableFile(Protocol):
         """
         ...
 
-    def expect_random_access(self) -> None: ...
     def read_ahead(self, position: int, size: int) -> None:
         """Say that these bytes will be wanted soon, so that the disk may start; never an error."""
         ...
@@ -100,10 +99,6 @@ class OsReadableFile:
         except (OSError, ValueError) as error:
             raise _refused(error, self.path) from None
         return memoryview(whole)[ahead:]
-
-    def expect_random_access(self) -> None:
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
 
     def read_ahead(self, position: int, size: int) -> None:
         if not hasattr(os, "posix_fadvise") or self._is_cached(position):
