@@ -113,7 +113,20 @@ class Counter:
 
     def _step_headers(self, window: Window, at: int) -> Pause:
         start, batches_before = at, self.batches
-        while True:
+        pause = self._count_headers(window, at)
+        while pause.ending == Ending.COMPRESSED:
+            pause = self._open_wrapper(window, pause.position)
+            if pause.ending in (Ending.CORRUPT, Ending.LOST):
+                return pause
+            pause = self._count_headers(window, pause.position)
+        self._hop_plan = plan_hops(
+            pause.position - start, self.batches - batches_before, mapped=window.guarded
+        )
+        return pause
+
+    def _count_headers(self, window: Window, at: int) -> Pause:
+        """As far as headers tell: to the end of the window, to what is wrong, or to a wrapper."""
+        try:
             records, control, batches, position, ending, reason, expected = kernel.count(
                 window.data, at, window.length,
                 self._check, self.expected_offset, self._max_batch_bytes,
@@ -121,16 +134,10 @@ class Counter:
             )  # fmt: skip
             if batches:
                 self._note_first(window, at)
-                self._add(records, control, batches, expected)
-            if ending != Ending.COMPRESSED:
-                break
-            pause = self._open_wrapper(window, position)
-            if pause.ending == Ending.CORRUPT:
-                return pause
-            at = pause.position
-        self._hop_plan = plan_hops(
-            position - start, self.batches - batches_before, mapped=window.guarded
-        )
+        except BufferError:  # nothing was noted yet
+            return Pause(at, Ending.LOST)
+        if batches:
+            self._add(records, control, batches, expected)
         return Pause(position, Ending(ending), Reason(reason))
 
     def _add(self, records: int, control: int, batches: int, expected: int) -> None:
@@ -147,17 +154,23 @@ class Counter:
             self.first_offset = self._rows[Row.BASE_OFFSET]
 
     def _open_wrapper(self, window: Window, at: int) -> Pause:
-        size = entry_size(window, at, is_v07=False)
+        try:
+            size = entry_size(window, at, is_v07=False)
+        except BufferError:
+            return Pause(at, Ending.LOST)
         assert size is not None, "the kernel saw the whole wrapper"
         pause, records = self._decode(window, at, at + size)
-        if pause.ending != Ending.CORRUPT:
+        if pause.ending not in (Ending.CORRUPT, Ending.LOST):
             self._add(records, 0, 1, self._decoder.expected_offset)
         return pause
 
     def _step_deep(self, window: Window, at: int) -> Pause:
         while True:
             pause, records = self._decode(window, at, window.length)
-            control, batches = self._count_decoded(window, at, pause.position)
+            try:
+                control, batches = self._count_decoded(window, at, pause.position)
+            except BufferError:  # what was decoded is not noted yet: it is decoded again
+                return Pause(at, Ending.LOST)
             if batches:
                 self._add(records - control, control, batches, self._decoder.expected_offset)
             if pause.ending != Ending.FULL:
@@ -238,7 +251,9 @@ class Counter:
         headers alone, does not look at what was not read. Whatever it does not like is left to a
         window, which holds the whole batch, and to the answer that it gives there.
         """
-        buffer, size_max, file_size = self._head, len(self._head), self._log_file.size
+        buffer, size_max = self._head, len(self._head)
+        # As it is now: a header says nothing of a body that was cut off since the file was opened.
+        file_size = min(self._log_file.size, self._log_file.file.size())
         read, size_of, count = self._log_file.file.read_into, _SIZE.unpack_from, kernel.count
         check, limit, expected = int(self._check), self._max_batch_bytes, self.expected_offset
         records = control_records = batches = 0

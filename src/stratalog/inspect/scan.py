@@ -241,10 +241,12 @@ def _map_file(log_file: LogFile, decoder: RegionDecoder) -> Iterator[Pause]:
                 region, at, log_file.size, base_offset=log_file.base_offset or 0
             )
         else:
-            try:
-                pause = decoder.decode(region, at, log_file.size, guarded=True)
-            except BufferError as error:
-                raise StorageError(str(error), path=log_file.path) from None
+            pause = decoder.decode(region, at, log_file.size, guarded=True)
+        if pause.ending == Ending.LOST:
+            raise StorageError(
+                f"cut short, or could not be read, behind byte {pause.position} while it was mapped",
+                path=log_file.path,
+            )
         yield pause
         if pause.ending != Ending.FULL:
             return

@@ -200,8 +200,11 @@ class _Verifier:
             pause = self._counter.step(window, at)
             if pause.ending != Ending.CORRUPT or pause.reason in _SIZE_UNKNOWN:
                 return pause
-            header = self._header(window, pause.position)
-            size = entry_size(window, pause.position, self._log_file.is_v07)
+            try:
+                header = self._header(window, pause.position)
+                size = entry_size(window, pause.position, self._log_file.is_v07)
+            except BufferError:
+                return Pause(pause.position, Ending.LOST)
             if size is None or pause.position + size > window.length:
                 return pause
             if len(self.findings) >= self._findings_max:

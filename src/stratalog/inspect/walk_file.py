@@ -17,7 +17,8 @@ from stratalog.storage.log_file import LogFile, Window
 
 __all__ = ["FileEnd", "Hop", "Progress", "Step", "entry_size", "walk_windows"]
 
-#: Goes over a window from a position in it and says where it stopped and why.
+#: Goes over a window from a position in it and says where it stopped and why. Where the window is lost,
+#: LOST and the position up to which everything was taken in: it goes on from there, and nothing comes twice.
 Step = Callable[[Window, int], Pause]
 
 #: Goes on from a position of the file without a window as far as it can, and says how far it came.
@@ -66,14 +67,13 @@ def walk_windows(
     window.load(0)
     at = 0
     while True:
-        try:
-            pause = step(window, at)
-        except BufferError:
-            # Cut short, or failing, under the mapping: reading says which, and how far it still goes.
-            window.read_instead()
-            at = min(at, window.length)
-            continue
+        pause = step(window, at)
         position = window.position + pause.position
+        if pause.ending == Ending.LOST:
+            # Cut short, or failing, under the mapping: reading says which, and how far it still goes.
+            window.read_from(position)
+            at = 0
+            continue
         if pause.ending == Ending.FULL:
             yield _in_file(pause, window)
             at = pause.position
@@ -81,7 +81,12 @@ def walk_windows(
         if window.is_last or pause.ending == Ending.CORRUPT:
             yield _in_file(pause, window)
             return
-        wanted = entry_size(window, pause.position, log_file.is_v07)
+        try:
+            wanted = entry_size(window, pause.position, log_file.is_v07)
+        except BufferError:
+            window.read_from(position)
+            at = 0
+            continue
         # Less than a size field shows nothing: an offset, too, begins with zeros.
         if wanted is not None and pause.reason == Reason.ZERO_TAIL:
             yield _zero_tail(log_file, position)
@@ -118,7 +123,7 @@ def _zero_tail(log_file: LogFile, position: int) -> Pause:
     window = Window(log_file)
     at = position
     while True:
-        window.load(at)
+        window.read_from(at)
         if _any_set(window):
             return Pause(position, Ending.CORRUPT, Reason.SIZE_TOO_SMALL)
         if window.is_last:

@@ -60,6 +60,7 @@ cdef enum:
     ENDING_CORRUPT = 2
     ENDING_FULL = 3
     ENDING_COMPRESSED = 4
+    ENDING_LOST = 5
 
     REASON_NONE = 0
     REASON_SHORT_TAIL = 1

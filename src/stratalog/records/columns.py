@@ -179,20 +179,23 @@ class RegionDecoder:
 
         ``position_base`` is where the region lies in its file, for the ``position`` column. With
         views, the region must stay as it is for as long as the columns live. ``guarded``: it is a
-        mapped file; BufferError tells when it cannot be read any more, and the columns are then as
-        they were before.
+        mapped file, and LOST tells from where on it cannot be read any more; what lies before that
+        position stands in the columns.
         """
         columns = self._columns
         index = self._source_index(region)
         while True:
-            position, ending, reason = columns.fill(
-                region, position, limit,
-                size_max=self.selection.max_batch_bytes,
-                position_base=position_base, buffer_index=index, guarded=guarded,
-            )  # fmt: skip
-            if ending != Ending.COMPRESSED:
-                return Pause(position, Ending(ending), Reason(reason))
-            pause = self._decode_compressed(region, position, limit, position_base, guarded)
+            try:
+                position, ending, reason = columns.fill(
+                    region, position, limit,
+                    size_max=self.selection.max_batch_bytes,
+                    position_base=position_base, buffer_index=index, guarded=guarded,
+                )  # fmt: skip
+                if ending != Ending.COMPRESSED:
+                    return Pause(position, Ending(ending), Reason(reason))
+                pause = self._decode_compressed(region, position, limit, position_base, guarded)
+            except BufferError:  # both leave the columns as they were at this position
+                return Pause(position, Ending.LOST)
             if pause.ending != Ending.END:
                 return pause
             position = pause.position

@@ -94,7 +94,8 @@ class Ending(IntEnum):
     """How a walk over a region came to its end, or why it paused.
 
     END, INCOMPLETE and CORRUPT are what the bytes say. FULL and COMPRESSED are how the kernel hands
-    control back: the output is full, or the batch at this position must be decompressed first.
+    control back: the output is full, or the batch at this position must be decompressed first. LOST:
+    a mapped file cannot be read any more from this position on; what lies before it was read.
     """
 
     END = 0
@@ -102,6 +103,7 @@ class Ending(IntEnum):
     CORRUPT = 2
     FULL = 3
     COMPRESSED = 4
+    LOST = 5
 
 
 class Reason(IntEnum):

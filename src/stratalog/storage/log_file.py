@@ -2,7 +2,7 @@
 
 A window is a part of the file in memory: mapped where that pays, read into a buffer elsewhere. Mapped memory
 of a file that its owner cuts short is deadly to touch, so whoever looks into a window does it through the
-kernel, with ``guarded=window.guarded``, and falls back to ``Window.read_instead`` when the kernel lost it.
+kernel, with ``guarded=window.guarded``, and falls back to ``Window.read_from`` when the kernel lost it.
 """
 
 from __future__ import annotations
@@ -101,10 +101,10 @@ class Window:
             return
         self._read(min(max(size or 0, WINDOW_SIZE), rest))
 
-    def read_instead(self) -> None:
-        """Hold the same place by reading it: mapping, it was lost. Not mapped again."""
+    def read_from(self, position: int) -> None:
+        """Move to ``position`` by reading, also from now on: a mapping was lost, or would not pay."""
         self._may_map = False
-        self.load(self.position, min(self.length, MAPPED_SIZE))
+        self.load(position)
 
     def copy(self, start: int, end: int) -> bytes:
         """Bytes of the window as bytes of their own."""
