@@ -19,20 +19,19 @@ import pytest
 from stratalog.records.builder import BatchBuilder, BatchOptions, build_batch, rows_of_records
 from stratalog.records.columns import Selection, decode_records
 from stratalog.records.layout import (
-    INT32_MAX,
     INT64_MAX,
     Check,
     Codec,
     Column,
     Ending,
-    TimestampType,
 )
-from stratalog.records.legacy import MessageBuilder, MessageOptions, build_messages
-from stratalog.records.model import BatchHeader, Record, RecordHeader, next_sequence
+from stratalog.records.legacy import MessageBuilder, MessageOptions
+from stratalog.records.model import BatchHeader, Record, next_sequence
 from stratalog.records.scan import STRICT, scan_batches
 from tests.peers.cases import random_cases
 from tests.peers.model import CODEC_NUMBERS, CODECS, MAGICS, Case, PeerRecord
 from tests.peers.model import Codec as CodecName
+from tests.peers.ours import as_record, write_case
 from tests.peers.registry import AIOKAFKA_COMPILED, AIOKAFKA_PURE, LIBRDKAFKA, PEERS, Peer
 from tests.scale import SCALE
 
@@ -57,40 +56,10 @@ def rounds(seed: int) -> Iterator[list[Case]]:
         yield random_cases(seed * 1_000_000 + number, CASES_AT_ONCE)
 
 
-def as_record(record: PeerRecord) -> Record:
-    return Record(
-        offset=record.offset,
-        timestamp=record.timestamp,
-        timestamp_type=TimestampType(record.timestamp_type),
-        key=record.key,
-        value=record.value,
-        headers=tuple(RecordHeader(key, value) for key, value in record.headers),
-    )
-
-
 def as_peer(record: Record) -> PeerRecord:
     headers = tuple((header.key, header.value) for header in record.headers)
     kind = int(record.timestamp_type)
     return PeerRecord(record.offset, record.timestamp, kind, record.key, record.value, headers)
-
-
-def write(case: Case) -> bytes:
-    """The case in our writing: one batch, one wrapper, or plain messages."""
-    records = [as_record(record) for record in case.records]
-    codec = Codec(CODEC_NUMBERS[case.codec])
-    if case.magic < 2:
-        options = MessageOptions(magic=case.magic, codec=codec, wrapper_bytes=INT32_MAX)
-        return build_messages(records, options)
-    return build_batch(
-        records,
-        BatchOptions(
-            codec=codec,
-            producer_id=case.producer_id,
-            producer_epoch=case.producer_epoch,
-            base_sequence=case.base_sequence,
-            is_transactional=case.transactional,
-        ),
-    )
 
 
 def read(record_set: bytes, case: Case) -> list[PeerRecord]:
@@ -168,7 +137,7 @@ def test_batches_that_a_peer_built_decode_equal_here(peer: Peer) -> None:
 def test_batches_that_we_built_decode_equal_at_a_peer(peer: Peer) -> None:
     compared = Counter[tuple[int, CodecName]]()
     for cases in rounds(seed=32):
-        found = peer.parse((case, write(case)) for case in cases)
+        found = peer.parse((case, write_case(case)) for case in cases)
         refused = sum(peer.cannot_parse(case) is not None for case in cases)
         assert len(found) + refused == len(cases)
         for case, records in found:
@@ -182,7 +151,7 @@ def test_batches_that_we_built_decode_equal_here() -> None:
     seen = Counter[str]()
     for cases in rounds(seed=32):
         for case in cases:
-            record_set = write(case)
+            record_set = write_case(case)
             assert read(record_set, case) == list(case.records)
             check_headers(case, record_set)
             seen.update(_corners(case))

@@ -35,8 +35,8 @@ from stratalog.records.scan import STRICT, scan_batches
 from tests.peers.cases import random_cases
 from tests.peers.dump_log import DumpBatch, DumpFile
 from tests.peers.golden import golden_sets
-from tests.peers.model import CODEC_NUMBERS, Case
 from tests.peers.oracle_fixture import KafkaOracle, kafka_oracle
+from tests.peers.ours import as_record, write_case
 
 __all__ = ["kafka_oracle"]
 
@@ -292,37 +292,8 @@ def write_restamped(files: Files) -> None:
 
 def write_random(files: Files) -> None:
     for number, case in enumerate(random_cases(seed=41, count=120)):
-        records = [_as_record(case, i) for i in range(len(case.records))]
-        files.add(f"random {number}", _write_case(case, records), records)
-
-
-def _as_record(case: Case, index: int) -> Record:
-    given = case.records[index]
-    return Record(
-        offset=given.offset,
-        timestamp=given.timestamp,
-        timestamp_type=TimestampType(given.timestamp_type),
-        key=given.key,
-        value=given.value,
-        headers=tuple(RecordHeader(key, value) for key, value in given.headers),
-    )
-
-
-def _write_case(case: Case, records: list[Record]) -> bytes:
-    codec = Codec(CODEC_NUMBERS[case.codec])
-    if case.magic < 2:
-        options = MessageOptions(magic=case.magic, codec=codec, wrapper_bytes=INT32_MAX)
-        return build_messages(records, options)
-    return build_batch(
-        records,
-        BatchOptions(
-            codec=codec,
-            producer_id=case.producer_id,
-            producer_epoch=case.producer_epoch,
-            base_sequence=case.base_sequence,
-            is_transactional=case.transactional,
-        ),
-    )
+        records = [as_record(record) for record in case.records]
+        files.add(f"random {number}", write_case(case), records)
 
 
 WRITERS: dict[str, Callable[[Files], None]] = {

@@ -4,7 +4,6 @@ give the same answers. A difference is a bug in one of them, whichever it is."""
 from __future__ import annotations
 
 import random
-import struct
 from array import array
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fuzz.seeds import repair_crcs
 from stratalog.errors import CorruptionError
 from stratalog.records import _kernel, _reference
 from stratalog.records.builder import BatchOptions, build_batch, empty_batch, rows_of_records
@@ -115,23 +115,6 @@ def mutate(data: bytes, seed: int, times: int) -> bytes:
     return bytes(out)
 
 
-def fix_crcs(data: bytes) -> bytes:
-    """Make the CRCs true again, so that mutations reach what lies behind them."""
-    out = bytearray(data)
-    position = 0
-    while position + 17 <= len(out):
-        size = struct.unpack_from(">i", out, position + 8)[0] + 12
-        end = position + size
-        if size < 26 or end > len(out):
-            break
-        if out[position + 16] == 2 and size >= 61:
-            struct.pack_into(">I", out, position + 17, _kernel.crc32c(out[position + 21 : end]))
-        elif out[position + 16] < 2:
-            struct.pack_into(">I", out, position + 12, _kernel.crc32(out[position + 16 : end]))
-        position = end
-    return bytes(out)
-
-
 logs = st.lists(batches() | message_sets(), min_size=1, max_size=3).map(b"".join)
 mutations = st.tuples(st.integers(0, 2**32), st.integers(0, 4), st.booleans())
 checks = st.sampled_from(
@@ -149,7 +132,7 @@ checks = st.sampled_from(
 def mutated(log: bytes, mutation: tuple[int, int, bool]) -> bytes:
     seed, times, fixed = mutation
     log = mutate(log, seed, times)
-    return fix_crcs(log) if fixed else log
+    return repair_crcs(log) if fixed else log
 
 
 def plain(value: Any) -> Any:
