@@ -1,22 +1,62 @@
 """The seam to the operating system: every file call of the project is behind these few methods.
 
-Reading only, so far. Errors of the system become StorageError, with the path.
+Whatever changes a file goes through calls (``write_at``, ``truncate``, ``sync``), never through mapped
+memory: what passes the seam can be counted, failed and lost by a test (``stratalog.testing``). Errors of the
+system become StorageError, with the path and the errno.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import mmap
 import os
 import stat
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, NamedTuple, Protocol, Self
 
-from stratalog.errors import StorageError
+from stratalog.errors import LockedError, StorageError
 
-__all__ = ["FileSystem", "OsFileSystem", "OsReadableFile", "ReadableFile"]
+__all__ = [
+    "DirEntry",
+    "FileLock",
+    "FileStat",
+    "FileSystem",
+    "OsFileSystem",
+    "OsReadableFile",
+    "OsWritableFile",
+    "ReadableFile",
+    "WritableFile",
+    "replace_file",
+]
 
+Bytes = bytes | bytearray | memoryview
 
+_datasync: Final = getattr(os, "fdatasync", os.fsync)  # macOS has only the latter
 _MAP_POPULATE: Final[int] = getattr(mmap, "MAP_POPULATE", 0)  # Linux: one call, not a fault a page
+
+#: Explicit, not left to the umask: a log may hold anything.
+_FILE_MODE: Final = 0o600
+_DIR_MODE: Final = 0o700
+
+
+class DirEntry(NamedTuple):
+    """One name in a folder. A link is neither: what it points to is not looked at."""
+
+    name: str
+    is_file: bool
+    is_dir: bool
+
+
+class FileStat(NamedTuple):
+    size: int
+    modified_ms: int
+
+
+class FileLock(Protocol):
+    """A lock that is held until it is closed, or its process ends."""
+
+    def close(self) -> None: ...
 
 
 class ReadableFile(Protocol):
@@ -40,13 +80,78 @@ class ReadableFile(Protocol):
         """Say that these bytes will be wanted soon, so that the disk may start; never an error."""
         ...
 
+    def fileno(self) -> int:
+        """The descriptor, for ``sendfile``; -1 where there is none."""
+        ...
+
     def close(self) -> None: ...
+
+
+class WritableFile(ReadableFile, Protocol):
+    """An open file that is written too. Nothing is on the disk before ``sync`` returns."""
+
+    def write_at(self, position: int, data: Bytes) -> None:
+        """Write all of ``data``. After an error any part of it may have been written."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut the file, or make it longer with zeros that take no room yet."""
+        ...
+
+    def sync(self) -> None:
+        """Wait until bytes and size are on the disk. After an error nobody knows what is: a
+        second call would lie, so that it is never retried."""
+        ...
 
 
 class FileSystem(Protocol):
     """Where files come from; the real one is :class:`OsFileSystem`."""
 
     def open_readable(self, path: str) -> ReadableFile: ...
+    def open_writable(self, path: str, *, create: bool = False) -> WritableFile:
+        """Open a file that is there; with ``create``, make a new one, that must not be there."""
+        ...
+
+    def stat(self, path: str) -> FileStat | None:
+        """Size and time of change of a regular file; None where there is nothing."""
+        ...
+
+    def list_dir(self, path: str) -> list[DirEntry]: ...
+    def make_dir(self, path: str) -> None: ...
+    def remove_dir(self, path: str) -> None:
+        """Remove an empty folder."""
+        ...
+
+    def rename(self, old: str, new: str) -> None:
+        """In one step; what was at ``new`` is gone. Durable only after ``sync_dir``."""
+        ...
+
+    def unlink(self, path: str) -> None:
+        """Remove a file; one that is gone already is no error."""
+        ...
+
+    def sync_dir(self, path: str) -> None:
+        """Wait until the names in a folder are on the disk."""
+        ...
+
+    def set_modified(self, path: str, modified_ms: int) -> None: ...
+    def lock(self, path: str) -> FileLock:
+        """Lock a file as Kafka locks ``.lock``, making it where it is missing; LockedError where
+        another process holds it."""
+        ...
+
+
+def replace_file(file_system: FileSystem, path: str, temporary: str, data: Bytes) -> None:
+    """Put ``data`` at ``path`` so that after a crash either the old or the new file is there, whole."""
+    file_system.unlink(temporary)
+    file = file_system.open_writable(temporary, create=True)
+    try:
+        file.write_at(0, data)
+        file.sync()
+    finally:
+        file.close()
+    file_system.rename(temporary, path)
+    file_system.sync_dir(os.path.dirname(path))
 
 
 class OsFileSystem:
@@ -55,18 +160,149 @@ class OsFileSystem:
     def open_readable(self, path: str) -> ReadableFile:
         return OsReadableFile(path)
 
+    def open_writable(self, path: str, *, create: bool = False) -> WritableFile:
+        return OsWritableFile(path, create=create)
+
+    def stat(self, path: str) -> FileStat | None:
+        try:
+            found = os.stat(path, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _refused(error, path) from None
+        if not stat.S_ISREG(found.st_mode):
+            raise StorageError("not a regular file", path=path)
+        return FileStat(found.st_size, found.st_mtime_ns // 1_000_000)
+
+    def list_dir(self, path: str) -> list[DirEntry]:
+        try:
+            with os.scandir(path) as entries:
+                return [
+                    DirEntry(
+                        entry.name,
+                        entry.is_file(follow_symlinks=False),
+                        entry.is_dir(follow_symlinks=False),
+                    )
+                    for entry in entries
+                ]
+        except OSError as error:
+            raise _refused(error, path) from None
+
+    def make_dir(self, path: str) -> None:
+        try:
+            os.mkdir(path, _DIR_MODE)
+        except OSError as error:
+            raise _refused(error, path) from None
+
+    def remove_dir(self, path: str) -> None:
+        try:
+            os.rmdir(path)
+        except OSError as error:
+            raise _refused(error, path) from None
+
+    def rename(self, old: str, new: str) -> None:
+        try:
+            os.rename(old, new)
+        except OSError as error:
+            raise _refused(error, old) from None
+
+    def unlink(self, path: str) -> None:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise _refused(error, path) from None
+
+    def sync_dir(self, path: str) -> None:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise _refused(error, path) from None
+
+    def set_modified(self, path: str, modified_ms: int) -> None:
+        try:
+            os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+        except OSError as error:
+            raise _refused(error, path) from None
+
+    def lock(self, path: str) -> FileLock:
+        return _OsLock(path)
+
+
+# POSIX locks belong to the process: a second one of ours on the same file would be granted, and closing
+# either would release both. So what this process holds is remembered here.
+_held_here: set[tuple[int, int]] = set()
+
+
+def _inode_of(path: str) -> tuple[int, int]:
+    try:
+        found = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return (-1, -1)
+    return (found.st_dev, found.st_ino)
+
+
+class _OsLock:
+    """The lock that Java's ``FileChannel.tryLock`` takes: POSIX, exclusive, on the whole file."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = -1
+        if _inode_of(path) in _held_here:
+            # Not even opened: closing it again would let go of the lock that we hold.
+            raise LockedError("locked: this process has it open for writing already", path=path)
+        try:
+            self._fd = os.open(
+                path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE
+            )
+        except OSError as error:
+            raise _refused(error, path) from None
+        self._inode = _inode_of(path)
+        try:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                raise LockedError(
+                    "locked: a broker or another writer runs on this directory; stop it, or read only",
+                    path=path,
+                    errno=error.errno,
+                ) from None
+            raise _refused(error, path) from None
+        _held_here.add(self._inode)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            _held_here.discard(self._inode)
+            os.close(self._fd)
+            self._fd = -1
+
 
 class OsReadableFile:
-    def __init__(self, path: str) -> None:
+    """A descriptor. It is closed with the last reference to it: who still holds a region of a segment
+    that was deleted meanwhile may read it to the end."""
+
+    _FLAGS = os.O_RDONLY
+
+    def __init__(self, path: str, flags: int = 0) -> None:
         self.path = path
+        self._fd = -1
         try:
             # O_NONBLOCK: opening a FIFO must not hang before it can be refused.
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            self._fd = os.open(path, self._FLAGS | flags | os.O_CLOEXEC | os.O_NONBLOCK, _FILE_MODE)
         except OSError as error:
             raise _refused(error, path) from None
         if not stat.S_ISREG(os.fstat(self._fd).st_mode):
-            os.close(self._fd)
+            self.close()
             raise StorageError("not a regular file", path=path)
+
+    def fileno(self) -> int:
+        return self._fd
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
@@ -115,7 +351,12 @@ class OsReadableFile:
             return False
 
     def close(self) -> None:
-        os.close(self._fd)
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
 
     def __enter__(self) -> Self:
         return self
@@ -127,6 +368,38 @@ class OsReadableFile:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class OsWritableFile(OsReadableFile):
+    """A descriptor that is written too, always at a position that the caller names."""
+
+    _FLAGS = os.O_RDWR
+
+    def __init__(self, path: str, *, create: bool = False) -> None:
+        super().__init__(path, (os.O_CREAT | os.O_EXCL if create else 0) | os.O_NOFOLLOW)
+
+    def write_at(self, position: int, data: Bytes) -> None:
+        try:
+            done = os.pwrite(self._fd, data, position)
+            if done == len(data):
+                return
+            with memoryview(data) as whole:
+                while done < len(data):  # a full disk takes part of it first, and then refuses
+                    done += os.pwrite(self._fd, whole[done:], position + done)
+        except OSError as error:
+            raise _refused(error, self.path) from None
+
+    def truncate(self, size: int) -> None:
+        try:
+            os.ftruncate(self._fd, size)
+        except OSError as error:
+            raise _refused(error, self.path) from None
+
+    def sync(self) -> None:
+        try:
+            _datasync(self._fd)
+        except OSError as error:
+            raise _refused(error, self.path) from None
 
 
 def _refused(error: Exception, path: str) -> StorageError:

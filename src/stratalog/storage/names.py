@@ -7,27 +7,86 @@ hold, in twenty digits. Names that mean nothing parse to None: unknown files are
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 from typing import Final, NamedTuple
 
+from stratalog.errors import UsageError
 from stratalog.types import Offset, TopicPartition
 
 __all__ = [
+    "CLEANER_CHECKPOINT",
+    "CLEAN_SHUTDOWN",
+    "FOREIGN_ROOT_DIRS",
+    "HIGH_WATERMARK_CHECKPOINT",
+    "LEADER_EPOCH_CHECKPOINT",
+    "LOCK",
+    "LOG_START_CHECKPOINT",
     "LOG_SUFFIX",
+    "META_PROPERTIES",
+    "PARTITION_METADATA",
+    "RECOVERY_CHECKPOINT",
+    "TEMPORARY_SUFFIX",
     "V07_SUFFIX",
+    "FileKind",
+    "PartitionFile",
     "SegmentName",
+    "Stage",
+    "check_topic",
+    "is_marked_partition_dir",
     "log_file_name",
     "parse_partition_dir",
+    "parse_partition_file",
     "parse_segment_name",
+    "partition_dir_name",
+    "segment_file_name",
 ]
 
 LOG_SUFFIX: Final = ".log"
 V07_SUFFIX: Final = ".kafka"
 
+# In a partition's folder.
+LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+
+# In the root of a log directory.
+LOCK: Final = ".lock"
+META_PROPERTIES: Final = "meta.properties"
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+RECOVERY_CHECKPOINT: Final = "recovery-point-offset-checkpoint"
+LOG_START_CHECKPOINT: Final = "log-start-offset-checkpoint"
+HIGH_WATERMARK_CHECKPOINT: Final = "replication-offset-checkpoint"
+CLEANER_CHECKPOINT: Final = "cleaner-offset-checkpoint"
+#: Folders there that are no partitions of ours, and that Kafka puts there itself.
+FOREIGN_ROOT_DIRS: Final = frozenset({"remote-log-index-cache", "__cluster_metadata-0"})
+
+#: Whatever is replaced in one step is first written beside itself, under this suffix.
+TEMPORARY_SUFFIX: Final = ".tmp"
+
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_SEGMENT: Final = re.compile(r"([0-9]{20})(\.log|\.kafka)")
+_TOPIC_SIZE_MAX: Final = 249
 _PARTITION: Final = re.compile(r"[0-9]{1,10}")
 # A partition that is being deleted, moved or was found stray: <topic>-<partition>.<32 hex>-<what>.
 _MARKED: Final = re.compile(r"(\S+-[0-9]+)\.[0-9a-f]{32}-(?:delete|future|stray)")
+
+
+class FileKind(StrEnum):
+    """The files of a segment, by their suffix."""
+
+    LOG = ".log"
+    OFFSET_INDEX = ".index"
+    TIME_INDEX = ".timeindex"
+    TXN_INDEX = ".txnindex"
+    SNAPSHOT = ".snapshot"
+    V07 = ".kafka"
+
+
+class Stage(StrEnum):
+    """What a second suffix says: where in its life a file is."""
+
+    LIVE = ""
+    DELETED = ".deleted"
+    CLEANED = ".cleaned"
+    SWAP = ".swap"
 
 
 class SegmentName(NamedTuple):
@@ -35,6 +94,35 @@ class SegmentName(NamedTuple):
 
     base_offset: Offset
     is_v07: bool
+
+
+class PartitionFile(NamedTuple):
+    """What the name of a file in a partition's folder says."""
+
+    offset: Offset
+    kind: FileKind
+    stage: Stage
+
+
+_KINDS: Final = {kind.value: kind for kind in FileKind}
+_STAGES: Final = {stage.value: stage for stage in Stage}
+_FILE: Final = re.compile(r"([0-9]{20})(\.[a-z0-9]+)(\.[a-z]+)?")
+
+
+def check_topic(topic: str) -> str:
+    """The name itself where Kafka takes it for a topic's; UsageError elsewhere."""
+    if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+        raise UsageError(
+            f"{topic!r} is not a topic: 1 to {_TOPIC_SIZE_MAX} letters, digits, '.', '_' or '-'"
+        )
+    return topic
+
+
+def partition_dir_name(place: TopicPartition) -> str:
+    """The name of a partition's folder."""
+    if place.partition < 0:
+        raise UsageError(f"partition {place.partition} of {place.topic}: the first is 0")
+    return f"{check_topic(place.topic)}-{place.partition}"
 
 
 def parse_partition_dir(name: str) -> TopicPartition | None:
@@ -46,14 +134,35 @@ def parse_partition_dir(name: str) -> TopicPartition | None:
     return TopicPartition(topic, int(partition))
 
 
-def parse_segment_name(name: str) -> SegmentName | None:
-    """The base offset, and whether it is a 0.7 file; None where it is not a segment's data file."""
-    match = _SEGMENT.fullmatch(name)
+def is_marked_partition_dir(name: str) -> bool:
+    """Whether the folder is one that Kafka set aside: being deleted, being moved, or stray."""
+    return _MARKED.fullmatch(name) is not None
+
+
+def parse_partition_file(name: str) -> PartitionFile | None:
+    """What a file of this name in a partition's folder is; None where we do not know it."""
+    match = _FILE.fullmatch(name)
     if match is None or int(match[1]) >= 2**63:
         return None
-    return SegmentName(Offset(int(match[1])), match[2] == V07_SUFFIX)
+    kind, stage = _KINDS.get(match[2]), _STAGES.get(match[3] or "")
+    if kind is None or stage is None:
+        return None
+    return PartitionFile(Offset(int(match[1])), kind, stage)
+
+
+def parse_segment_name(name: str) -> SegmentName | None:
+    """The base offset, and whether it is a 0.7 file; None where it is not a segment's data file."""
+    file = parse_partition_file(name)
+    if file is None or file.stage != Stage.LIVE or file.kind not in (FileKind.LOG, FileKind.V07):
+        return None
+    return SegmentName(file.offset, file.kind == FileKind.V07)
+
+
+def segment_file_name(offset: int, kind: FileKind, stage: Stage = Stage.LIVE) -> str:
+    """The name of a segment's file of this kind; of a snapshot, the offset that it was taken at."""
+    return f"{offset:020d}{kind.value}{stage.value}"
 
 
 def log_file_name(base_offset: int, *, is_v07: bool = False) -> str:
     """The name of the data file of the segment that starts at ``base_offset``."""
-    return f"{base_offset:020d}{V07_SUFFIX if is_v07 else LOG_SUFFIX}"
+    return segment_file_name(base_offset, FileKind.V07 if is_v07 else FileKind.LOG)
