@@ -50,10 +50,17 @@ def walk(region):
 def copy(region):
     return kernel.copy(region, 0, len(data), guarded=True)
 
+def search(region):
+    return kernel.search_entries(region, len(data) // 8, 8, 0, 4, 2**62, guarded=True)
+
+def zeros(region):  # the first page is still there: from the second on
+    return kernel.zero_run(region, 5000, len(data), guarded=True)
+
 path = sys.argv[1]
 region = mapped(path)
 assert count(region)[0] == 1000 and fill(region) and walk(region)[0] == 20
 assert copy(region) == data
+assert search(region) == len(data) // 8 - 1 and zeros(region) == 5000
 """
 
 
@@ -64,7 +71,7 @@ def run(body: str, path: Path) -> None:
     assert done.returncode == 0, (done.returncode, done.stderr)
 
 
-@pytest.mark.parametrize("work", ["count", "fill", "walk", "copy"])
+@pytest.mark.parametrize("work", ["count", "fill", "walk", "copy", "search", "zeros"])
 def test_a_file_cut_short_under_a_mapping_gives_an_error(work: str, tmp_path: Path) -> None:
     run(
         f"os.truncate(path, 4096)\nassert lost({work}, region)\nassert lost({work}, region)",

@@ -8,7 +8,16 @@ from enum import IntEnum, IntFlag
 from pathlib import Path
 
 from stratalog.records import layout
-from stratalog.records.layout import Check, Codec, Column, Ending, Reason, Row, TimestampType
+from stratalog.records.layout import (
+    Check,
+    Codec,
+    Column,
+    Ending,
+    IndexState,
+    Reason,
+    Row,
+    TimestampType,
+)
 
 PXD = Path(layout.__file__).with_name("_layout.pxd")
 ENUMS: dict[str, type[IntEnum | IntFlag]] = {
@@ -17,6 +26,7 @@ ENUMS: dict[str, type[IntEnum | IntFlag]] = {
     "CHECK_": Check,
     "WANT_": Column,
     "ROW_": Row,
+    "STATE_": IndexState,
     "CODEC_": Codec,
     "TYPE_": TimestampType,
 }
@@ -44,9 +54,9 @@ def test_every_number_of_the_kernel_is_that_of_layout() -> None:
     assert numbers == {name: python_number(name) for name in numbers}
 
 
-def test_the_kernel_knows_every_ending_reason_column_and_row_field() -> None:
+def test_the_kernel_knows_every_ending_reason_column_row_and_state_field() -> None:
     numbers = pxd_numbers()
-    for prefix in ("ENDING_", "REASON_", "WANT_", "ROW_"):
+    for prefix in ("ENDING_", "REASON_", "WANT_", "ROW_", "STATE_"):
         for member in ENUMS[prefix]:
             assert numbers[f"{prefix}{member.name}"] == int(member)
 

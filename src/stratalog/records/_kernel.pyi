@@ -161,3 +161,30 @@ def encode_messages(
 def restamp(
     data: bytearray | memoryview, position: int, limit: int, next_offset: int, leader_epoch: int
 ) -> tuple[int, int, int, int]: ...
+def check_records(
+    data: _Buffer, start: int, end: int, count: int, base_timestamp: int
+) -> tuple[int, int, int, int, int, int, int]: ...
+def find_timestamp(
+    data: _Buffer,
+    start: int,
+    end: int,
+    count: int,
+    base_timestamp: int,
+    target: int,
+    delta_min: int,
+) -> tuple[int, int]: ...
+def search_entries(
+    data: _Buffer,
+    count: int,
+    entry_size: int,
+    key_at: int,
+    key_size: int,
+    target: int,
+    *,
+    guarded: bool = False,
+) -> int: ...
+def note_batches(
+    rows: _Buffer, count: int, state: _Buffer, offset_out: bytearray, time_out: bytearray
+) -> tuple[int, int]: ...
+def replay_rows(rows: _Buffer, count: int, keep: _Buffer) -> int: ...
+def zero_run(data: _Buffer, start: int, end: int, *, guarded: bool = False) -> int: ...

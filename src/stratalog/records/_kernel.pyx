@@ -8,11 +8,13 @@ region or a batch, the GIL released for the work, wire grammar above the functio
 """
 
 cimport cython
-from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.buffer cimport (
+    PyBUF_FORMAT, PyBUF_ND, PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer,
+)
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from stratalog.records._layout cimport *
@@ -33,6 +35,7 @@ cdef enum:
     NO_MEMORY = -2  # in the place of a reason
     BLOCK_SLACK = 64  # bytes behind every block, so that a copy may overshoot
     POOLED_BLOCKS_MAX = 48
+    SHORT_WORK = 32 * 1024  # bytes: below that, handing the GIL over costs more than it gives others
 
 cdef extern from *:
     """
@@ -80,3 +83,5 @@ include "_kernel_decode.pxi"
 include "_kernel_v07.pxi"
 include "_kernel_columns.pxi"
 include "_kernel_encode.pxi"
+include "_kernel_check.pxi"
+include "_kernel_index.pxi"

@@ -81,15 +81,24 @@ cdef inline Cursor take_field(Cursor p, Cursor limit, Cursor* field, int64_t* si
     return p + size[0]
 
 
-cdef bint all_zero(Cursor p, Cursor limit) noexcept nogil:
-    cdef uint64_t word
+cdef Cursor first_nonzero(Cursor p, Cursor limit) noexcept nogil:
+    """The first byte that is not zero, or the limit."""
+    cdef uint64_t words[8]
+    while limit - p >= 64:
+        memcpy(words, p, 64)
+        if (words[0] | words[1] | words[2] | words[3]
+                | words[4] | words[5] | words[6] | words[7]):
+            break
+        p += 64
     while limit - p >= 8:
-        memcpy(&word, p, 8)
-        if word:
-            return False
+        memcpy(words, p, 8)
+        if words[0]:
+            break
         p += 8
-    while p < limit:
-        if p[0]:
-            return False
+    while p < limit and p[0] == 0:
         p += 1
-    return True
+    return p
+
+
+cdef inline bint all_zero(Cursor p, Cursor limit) noexcept nogil:
+    return first_nonzero(p, limit) == limit

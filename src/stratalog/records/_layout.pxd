@@ -116,6 +116,25 @@ cdef enum:
     ROW_PAYLOAD_SIZE = 15
     ROW_WIDTH = 16
 
+    # What an open segment remembers between two batches, as 64-bit integers.
+    STATE_BASE_OFFSET = 0
+    STATE_INTERVAL = 1
+    STATE_BYTES_SINCE = 2
+    STATE_MAX_TIMESTAMP = 3
+    STATE_MAX_TIMESTAMP_OFFSET = 4
+    STATE_LAST_TIME = 5
+    STATE_LAST_TIME_OFFSET = 6
+    STATE_LAST_OFFSET = 7
+    STATE_OFFSET_SLOTS = 8
+    STATE_TIME_SLOTS = 9
+    STATE_POSITION_BASE = 10
+    INDEX_STATE_WIDTH = 11
+
+    OFFSET_ENTRY_SIZE = 8
+    TIME_ENTRY_SIZE = 12
+    REMEMBERED_BATCHES = 5
+    REPLAY_PRODUCERS_MAX = 1024
+
     # Columns to build, as bits.
     WANT_OFFSET = 1
     WANT_TIMESTAMP = 2

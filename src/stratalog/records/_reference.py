@@ -26,6 +26,7 @@ from stratalog.records.layout import (
     CONTROL_MASK,
     CRC_AT,
     CRC_FROM,
+    INDEX_STATE_WIDTH,
     INT32_MAX,
     INT64_MAX,
     INT64_MIN,
@@ -48,6 +49,8 @@ from stratalog.records.layout import (
     PRODUCER_ID_AT,
     RECORD_COUNT_AT,
     RECORD_SIZE_MIN,
+    REMEMBERED_BATCHES,
+    REPLAY_PRODUCERS_MAX,
     ROW_WIDTH,
     SIZE_AT,
     TRANSACTIONAL_MASK,
@@ -63,6 +66,7 @@ from stratalog.records.layout import (
     Codec,
     Column,
     Ending,
+    IndexState,
     Reason,
     Row,
     TimestampType,
@@ -1367,3 +1371,219 @@ def restamp(
             position += header.size
     except Stop as stop:
         return position, stop.ending, stop.reason, next_offset
+
+
+# The records of one batch, looked through
+
+
+def _records_between(
+    data: Buffer, start: int, end: int, count: int, base_timestamp: int
+) -> Iterator[Decoded]:
+    """The records of an uncompressed batch as the decoder sees them, whatever its header says of their
+    offsets: the offset of each is its delta."""
+    view = _region(data, start, end)
+    if count < 0:
+        raise Wrong(Reason.RECORD_COUNT_RANGE)
+    batch = Header(
+        position=start,
+        size=end - start,
+        magic=2,
+        attributes=0,
+        base_offset=0,
+        last_offset=INT32_MAX,
+        count=count,
+        crc=0,
+        payload=(start, end),
+        base_timestamp=base_timestamp,
+    )
+    yield from decode_records(batch, Cursor(view, start, end))
+
+
+def check_records(
+    data: Buffer, start: int, end: int, count: int, base_timestamp: int
+) -> tuple[int, int, int, int, int, int, int]:
+    timestamps: list[int] = []
+    gap_row = null_key_row = -1
+    try:
+        for row, record in enumerate(_records_between(data, start, end, count, base_timestamp)):
+            timestamps.append(record.timestamp)
+            if record.offset != row and gap_row < 0:
+                gap_row = row
+            if record.key is None and null_key_row < 0:
+                null_key_row = row
+    except Wrong as wrong:
+        return wrong.reason, len(timestamps), -1, -1, -1, -1, -1
+    max_timestamp = max([-1, *timestamps])  # Kafka's starts from "none"
+    max_row = -1 if max_timestamp == -1 else timestamps.index(max_timestamp)
+    min_timestamp = min(timestamps, default=-1)
+    return Reason.NONE, -1, min_timestamp, max_timestamp, max_row, gap_row, null_key_row
+
+
+def find_timestamp(
+    data: Buffer,
+    start: int,
+    end: int,
+    count: int,
+    base_timestamp: int,
+    target: int,
+    delta_min: int,
+) -> tuple[int, int]:
+    try:
+        for record in _records_between(data, start, end, count, base_timestamp):
+            if record.timestamp >= target and record.offset >= delta_min:
+                return record.offset, record.timestamp
+    except Wrong as wrong:
+        return -2, wrong.reason
+    return -1, -1
+
+
+# Beside the log: indexes, and which rows a replay must see
+
+
+def search_entries(
+    data: Buffer,
+    count: int,
+    entry_size: int,
+    key_at: int,
+    key_size: int,
+    target: int,
+    *,
+    guarded: bool = False,
+) -> int:
+    view = memoryview(data).cast("B")
+    if key_size not in (4, 8) or not 0 <= key_at <= entry_size - key_size:
+        raise ValueError(f"no key of {key_size} bytes at {key_at} of {entry_size}")
+    if not 0 <= count <= len(view) // entry_size:
+        raise ValueError(f"{count} entries of {entry_size} bytes in {len(view)}")
+    low, high = -1, count - 1
+    while low < high:  # every step leaves less between the two, whatever the bytes say
+        middle = low + (high - low + 1) // 2
+        if _integer(view, middle * entry_size + key_at, key_size) <= target:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _numbers(source: Any, least: int, *, writable: bool = False) -> memoryview:
+    view = memoryview(source)
+    if view.format not in ("q", "l") or view.itemsize != 8 or not 0 <= least <= view.nbytes // 8:
+        raise ValueError(f"not a buffer of {least} 64-bit integers")
+    if writable and view.readonly:
+        raise ValueError("a buffer that may not be written")
+    return view.cast("B").cast("q")
+
+
+def note_batches(
+    rows: Any, count: int, state: Any, offset_out: bytearray, time_out: bytearray
+) -> tuple[int, int]:
+    given = _numbers(rows, count * ROW_WIDTH)
+    held = _numbers(state, INDEX_STATE_WIDTH, writable=True)
+    numbers = held[:INDEX_STATE_WIDTH].tolist()
+    offsets, times = bytearray(), bytearray()
+    done, reason = 0, Reason.NONE
+    try:
+        while done < count:
+            row = given[done * ROW_WIDTH : (done + 1) * ROW_WIDTH].tolist()
+            numbers = _note_batch(row, numbers, offsets, times)
+            done += 1
+    except Wrong as wrong:
+        reason = wrong.reason
+    offset_out += offsets
+    time_out += times
+    for at, number in enumerate(numbers):
+        held[at] = number
+    return done, reason
+
+
+def _note_batch(
+    row: list[int], before: list[int], offsets: bytearray, times: bytearray
+) -> list[int]:
+    """The state behind one batch, and the entries that it calls for. Wrong where an index cannot hold
+    them: then there are none."""
+    state = list(before)
+    base_offset = state[IndexState.BASE_OFFSET]
+    last_offset = row[Row.LAST_OFFSET]
+    position = row[Row.POSITION] + state[IndexState.POSITION_BASE]
+    if row[Row.MAX_TIMESTAMP] > state[IndexState.MAX_TIMESTAMP]:
+        state[IndexState.MAX_TIMESTAMP] = row[Row.MAX_TIMESTAMP]
+        state[IndexState.MAX_TIMESTAMP_OFFSET] = last_offset
+    if not 0 <= last_offset - base_offset <= INT32_MAX:
+        raise Wrong(Reason.OFFSET_RANGE)
+    if not 0 <= position <= INT32_MAX:
+        raise Wrong(Reason.SIZE_TOO_LARGE)
+    offset_entry = time_entry = b""
+    # Strictly more, and not counting this batch: the first of a segment never has an entry.
+    if state[IndexState.BYTES_SINCE] > state[IndexState.INTERVAL]:
+        if state[IndexState.OFFSET_SLOTS] > 0:
+            if last_offset <= state[IndexState.LAST_OFFSET]:
+                raise Wrong(Reason.OFFSET_ORDER)
+            offset_entry = struct.pack(">ii", last_offset - base_offset, position)
+            state[IndexState.LAST_OFFSET] = last_offset
+            state[IndexState.OFFSET_SLOTS] -= 1
+        timestamp = state[IndexState.MAX_TIMESTAMP]
+        offset = state[IndexState.MAX_TIMESTAMP_OFFSET]
+        if timestamp > state[IndexState.LAST_TIME] and state[IndexState.TIME_SLOTS] > 0:
+            if not 0 <= offset - base_offset <= INT32_MAX:
+                raise Wrong(Reason.OFFSET_RANGE)
+            if offset < state[IndexState.LAST_TIME_OFFSET]:
+                raise Wrong(Reason.OFFSET_ORDER)
+            time_entry = struct.pack(">qi", timestamp, offset - base_offset)
+            state[IndexState.LAST_TIME] = timestamp
+            state[IndexState.LAST_TIME_OFFSET] = offset
+            state[IndexState.TIME_SLOTS] -= 1
+        state[IndexState.BYTES_SINCE] = 0
+    state[IndexState.BYTES_SINCE] = _wrap64(state[IndexState.BYTES_SINCE] + row[Row.SIZE])
+    offsets += offset_entry
+    times += time_entry
+    return state
+
+
+@dataclass(slots=True)
+class _Run:
+    """Rows of one producer that follow each other with one epoch and one transactional bit."""
+
+    kind: tuple[int, bool]
+    rows: list[int] = field(default_factory=list)
+
+
+def replay_rows(rows: Any, count: int, keep: Any) -> int:
+    given = _numbers(rows, count * ROW_WIDTH)
+    kept = _numbers(keep, count, writable=True)
+    open_runs: dict[int, _Run | None] = {}  # None: a marker has ended it
+    runs: list[_Run] = []
+    always: list[int] = []
+    for row in range(count):
+        fields = given[row * ROW_WIDTH : (row + 1) * ROW_WIDTH].tolist()
+        producer_id = fields[Row.PRODUCER_ID]
+        attributes = fields[Row.ATTRIBUTES] if fields[Row.MAGIC] == 2 else 0
+        if attributes & CONTROL_MASK:
+            always.append(row)
+            if open_runs.get(producer_id):
+                open_runs[producer_id] = None
+            continue
+        if producer_id < 0:
+            continue
+        if producer_id not in open_runs and len(open_runs) == REPLAY_PRODUCERS_MAX:
+            always.append(row)  # keeping more than is needed is always right
+            continue
+        kind = (fields[Row.PRODUCER_EPOCH], bool(attributes & TRANSACTIONAL_MASK))
+        run = open_runs.get(producer_id)
+        if run is None or run.kind != kind:
+            run = open_runs[producer_id] = _Run(kind)
+            runs.append(run)
+        run.rows.append(row)
+    wanted = set(always)
+    for run in runs:
+        wanted |= {run.rows[0], *run.rows[-REMEMBERED_BATCHES:]}
+    for at, row in enumerate(sorted(wanted)):
+        kept[at] = row
+    return len(wanted)
+
+
+def zero_run(data: Buffer, start: int, end: int, *, guarded: bool = False) -> int:
+    view = _region(data, start, end)
+    for position in range(start, end):
+        if view[position]:
+            return position
+    return end

@@ -268,13 +268,17 @@ class RegionDecoder:
 
 
 def decode_records(
-    region: Any, selection: Selection | None = None, *, v07_base_offset: int | None = None
+    region: Any,
+    selection: Selection | None = None,
+    *,
+    check: Check = Check.CRC | Check.ORDER,
+    v07_base_offset: int | None = None,
 ) -> Iterator[Record]:
     """The records of a region as Python objects: for tools, tests and small things.
 
     Raises CorruptionError where the region ends badly, a torn tail included.
     """
-    selection = selection or Selection(columns=_RECORD_COLUMNS)
+    selection = selection or Selection(columns=_RECORD_COLUMNS, check=check)
     decoder = RegionDecoder(selection)
     limit = memoryview(region).nbytes
     position = 0

@@ -193,6 +193,34 @@ class Row(IntEnum):
 
 ROW_WIDTH: Final = len(Row)
 
+
+class IndexState(IntEnum):
+    """What an open segment remembers between two batches, as 64-bit integers: see note_batches()."""
+
+    BASE_OFFSET = 0  # of the segment: indexes store offsets relative to it
+    INTERVAL = 1  # index.interval.bytes
+    BYTES_SINCE = 2  # bytes of log since the last index entry
+    MAX_TIMESTAMP = 3  # the largest so far, -1 before the first …
+    MAX_TIMESTAMP_OFFSET = 4  # … and the last offset of the earliest batch that has it
+    LAST_TIME = 5  # the last entry of the time index: -1, and the base offset, where there is none
+    LAST_TIME_OFFSET = 6
+    LAST_OFFSET = 7  # the last entry of the offset index: below the base offset where there is none
+    OFFSET_SLOTS = 8  # entries that the offset index has room for
+    TIME_SLOTS = 9  # and the time index, without the one that is kept for its final entry
+    POSITION_BASE = 10  # where the region that was walked starts in the file
+
+
+INDEX_STATE_WIDTH: Final = len(IndexState)
+
+# The entries of the offset index: int32 relative offset, int32 position; and of the time index: int64
+# timestamp, int32 relative offset.
+OFFSET_ENTRY_SIZE: Final = 8
+TIME_ENTRY_SIZE: Final = 12
+
+# replay_rows(): a producer remembers five batches, and a call so many producers.
+REMEMBERED_BATCHES: Final = 5
+REPLAY_PRODUCERS_MAX: Final = 1024
+
 assert LOG_OVERHEAD == SIZE_AT + 4
 assert PREFIX_SIZE == MAGIC_AT + 1
 assert MESSAGE_SIZE_MIN_V0 == MESSAGE_KEY_AT_V0 + 8 - LOG_OVERHEAD

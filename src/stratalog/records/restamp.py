@@ -14,8 +14,10 @@ from stratalog.records import kernel
 from stratalog.records.layout import (
     APPEND_TIME_MASK,
     ATTRIBUTES_AT,
+    CODEC_MASK,
     CRC_AT,
     CRC_FROM,
+    LOG_OVERHEAD,
     MAX_TIMESTAMP_AT,
     MESSAGE_ATTRIBUTES_AT,
     MESSAGE_CRC_AT,
@@ -23,15 +25,23 @@ from stratalog.records.layout import (
     MESSAGE_TIMESTAMP_AT,
     OFFSET_AT,
     ROW_WIDTH,
+    SIZE_AT,
     Ending,
     Reason,
     Row,
 )
 from stratalog.records.reasons import corruption
 
-__all__ = ["assign_message_offset", "assign_offsets", "set_append_time"]
+__all__ = [
+    "assign_message_offset",
+    "assign_offsets",
+    "set_append_time",
+    "set_codec",
+    "set_max_timestamp",
+]
 
 _INT64: Final = struct.Struct(">q")
+_INT32: Final = struct.Struct(">i")
 _INT16: Final = struct.Struct(">h")
 _UINT32: Final = struct.Struct(">I")
 
@@ -68,9 +78,7 @@ def set_append_time(data: bytearray | memoryview, position: int, timestamp: int)
         attributes = (header[Row.ATTRIBUTES] & 0xFF) | APPEND_TIME_MASK
         _INT16.pack_into(data, position + ATTRIBUTES_AT, attributes)
         _INT64.pack_into(data, position + MAX_TIMESTAMP_AT, timestamp)
-        with memoryview(data) as whole, whole[position + CRC_FROM : end] as covered:
-            crc = kernel.crc32c(covered)
-        _UINT32.pack_into(data, position + CRC_AT, crc)
+        _seal(data, position, end)
     elif header[Row.MAGIC] == 1:
         data[position + MESSAGE_ATTRIBUTES_AT] = header[Row.ATTRIBUTES] | APPEND_TIME_MASK
         _INT64.pack_into(data, position + MESSAGE_TIMESTAMP_AT, timestamp)
@@ -79,6 +87,32 @@ def set_append_time(data: bytearray | memoryview, position: int, timestamp: int)
         _UINT32.pack_into(data, position + MESSAGE_CRC_AT, crc)
     else:
         raise corruption(Reason.UNKNOWN_MAGIC, position, detail="magic 0 has no timestamps")
+
+
+def set_max_timestamp(data: bytearray | memoryview, position: int, timestamp: int) -> None:
+    """Correct the largest timestamp of a magic 2 batch whose records keep their own (CreateTime)."""
+    header = _header(data, position)
+    if header[Row.MAGIC] != 2:
+        raise corruption(Reason.UNKNOWN_MAGIC, position)
+    attributes = header[Row.ATTRIBUTES] & 0xFF & ~APPEND_TIME_MASK
+    _INT16.pack_into(data, position + ATTRIBUTES_AT, attributes)
+    _INT64.pack_into(data, position + MAX_TIMESTAMP_AT, timestamp)
+    _seal(data, position, position + header[Row.SIZE])
+
+
+def set_codec(data: bytearray, position: int, codec: int) -> None:
+    """Finish the last batch of ``data``, magic 2, after its records were packed anew with ``codec``:
+    size, codec and CRC."""
+    (attributes,) = _INT16.unpack_from(data, position + ATTRIBUTES_AT)
+    _INT16.pack_into(data, position + ATTRIBUTES_AT, attributes & ~CODEC_MASK | codec)
+    _INT32.pack_into(data, position + SIZE_AT, len(data) - position - LOG_OVERHEAD)
+    _seal(data, position, len(data))
+
+
+def _seal(data: bytearray | memoryview, position: int, end: int) -> None:
+    with memoryview(data) as whole, whole[position + CRC_FROM : end] as covered:
+        crc = kernel.crc32c(covered)
+    _UINT32.pack_into(data, position + CRC_AT, crc)
 
 
 def _header(data: bytearray | memoryview, position: int) -> array[int]:

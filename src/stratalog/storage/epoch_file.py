@@ -1,0 +1,84 @@
+"""The leader epochs of a partition, and the file that keeps them."""
+
+from __future__ import annotations
+
+import os
+
+from stratalog.errors import CorruptionError
+from stratalog.storage.filesystem import FileSystem, replace_file
+from stratalog.storage.leader_epochs import EpochEnd, EpochEntry, LeaderEpochs
+from stratalog.storage.names import LEADER_EPOCH_CHECKPOINT, TEMPORARY_SUFFIX
+from stratalog.types import NO_LEADER_EPOCH
+
+__all__ = ["EpochFile"]
+
+_SIZE_MAX = 64 << 20
+
+
+class EpochFile:
+    """Epochs in memory and on the disk. What is changed is written at once: it is seldom."""
+
+    def __init__(self, file_system: FileSystem, path: str, epochs: LeaderEpochs) -> None:
+        self._file_system = file_system
+        self._path = path
+        self._epochs = epochs
+        #: Whether the file was there and could not be believed: the log is to be asked.
+        self.was_damaged = False
+
+    @classmethod
+    def load(cls, file_system: FileSystem, folder: str, *, read_only: bool = False) -> EpochFile:
+        """Read the file; where there is none an empty one is made, as Kafka does."""
+        path = os.path.join(folder, LEADER_EPOCH_CHECKPOINT)
+        found = file_system.stat(path)
+        if found is None:
+            if not read_only:
+                file_system.open_writable(path, create=True).close()
+            return cls(file_system, path, LeaderEpochs())
+        file = file_system.open_readable(path)
+        try:
+            data = bytearray(min(found.size, _SIZE_MAX))
+            read = file.read_into(0, memoryview(data))
+        finally:
+            file.close()
+        try:
+            return cls(file_system, path, LeaderEpochs.decode(bytes(data[:read])))
+        except CorruptionError:
+            lost = cls(file_system, path, LeaderEpochs())
+            lost.was_damaged = True
+            return lost
+
+    @property
+    def entries(self) -> tuple[EpochEntry, ...]:
+        return self._epochs.entries
+
+    @property
+    def latest_epoch(self) -> int:
+        latest = self._epochs.latest
+        return NO_LEADER_EPOCH if latest is None else latest.epoch
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
+        return self._epochs.end_offset_for(epoch, log_end_offset)
+
+    def epoch_for_offset(self, offset: int) -> int | None:
+        return self._epochs.epoch_for_offset(offset)
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        if self._epochs.assign(epoch, start_offset):
+            self._write()
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        if self._epochs.truncate_from_end(end_offset):
+            self._write()
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        if self._epochs.truncate_from_start(start_offset):
+            self._write()
+
+    def clear(self) -> None:
+        if self._epochs.clear():
+            self._write()
+
+    def _write(self) -> None:
+        replace_file(
+            self._file_system, self._path, self._path + TEMPORARY_SUFFIX, self._epochs.encode()
+        )

@@ -1,0 +1,123 @@
+"""A partition's folder as its names tell it, and what is to be settled before it can be loaded.
+
+A process may have died while it replaced segments (``.cleaned``, ``.swap``) or deleted them (``.deleted``).
+The names alone say how far it came, so the plan is a pure function of them; carrying it out twice does no
+harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from stratalog.storage.names import (
+    LEADER_EPOCH_CHECKPOINT,
+    PARTITION_METADATA,
+    TEMPORARY_SUFFIX,
+    FileKind,
+    PartitionFile,
+    Stage,
+    parse_partition_file,
+    segment_file_name,
+)
+
+__all__ = ["FolderNames", "SettlePlan", "plan_orphans", "plan_swaps", "plan_sweep"]
+
+_KNOWN = frozenset(
+    {
+        LEADER_EPOCH_CHECKPOINT,
+        PARTITION_METADATA,
+        LEADER_EPOCH_CHECKPOINT + TEMPORARY_SUFFIX,
+        PARTITION_METADATA + TEMPORARY_SUFFIX,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FolderNames:
+    """The names of a folder, sorted by what they are. Unknown ones are told and never touched."""
+
+    files: Mapping[str, PartitionFile]
+    unknown: tuple[str, ...]
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> FolderNames:
+        files, unknown = {}, []
+        for name in sorted(names):
+            file = parse_partition_file(name)
+            if file is not None:
+                files[name] = file
+            elif name not in _KNOWN:
+                unknown.append(name)
+        return cls(files, tuple(unknown))
+
+    def bases(self, kind: FileKind = FileKind.LOG, stage: Stage = Stage.LIVE) -> list[int]:
+        """The offsets of all files of one kind and stage."""
+        return sorted(file.offset for file in self.files.values() if file[1:] == (kind, stage))
+
+    def without(self, plan: SettlePlan) -> FolderNames:
+        """The names after a plan was carried out."""
+        files = {name: file for name, file in self.files.items() if name not in plan.delete}
+        for old, new in plan.rename:
+            files.pop(old)
+            renamed = parse_partition_file(new)
+            assert renamed is not None
+            files[new] = renamed
+        return FolderNames(files, self.unknown)
+
+
+@dataclass(frozen=True, slots=True)
+class SettlePlan:
+    """Files to delete, then files to rename. Empty where nothing is to be done."""
+
+    delete: tuple[str, ...] = ()
+    rename: tuple[tuple[str, str], ...] = field(default=())
+
+    def __bool__(self) -> bool:
+        return bool(self.delete or self.rename)
+
+
+def plan_sweep(folder: FolderNames) -> SettlePlan:
+    """What goes without a question: deleted files, and replacements that were not finished.
+
+    Replacements become ``.swap`` from the last to the first, after all of them were ``.cleaned``. So a
+    ``.swap`` at or above the lowest ``.cleaned`` belongs to a replacement that never was complete.
+    """
+    cleaned = [file.offset for file in folder.files.values() if file.stage == Stage.CLEANED]
+    lowest = min(cleaned, default=None)
+
+    def goes(file: PartitionFile) -> bool:
+        if file.stage == Stage.SWAP:
+            return lowest is not None and file.offset >= lowest
+        return file.stage in (Stage.DELETED, Stage.CLEANED)
+
+    return SettlePlan(delete=tuple(name for name, file in folder.files.items() if goes(file)))
+
+
+def plan_swaps(folder: FolderNames, start: int, end: int) -> SettlePlan:
+    """Complete a replacement whose data covers the offsets from ``start`` up to ``end``: what it
+    replaces goes, then every ``.swap`` gets its final name."""
+    delete = tuple(
+        name
+        for name, file in folder.files.items()
+        if file.stage == Stage.LIVE and start <= file.offset < end
+    )
+    rename = tuple(
+        (name, segment_file_name(file.offset, file.kind))
+        for name, file in folder.files.items()
+        if file.stage == Stage.SWAP
+    )
+    return SettlePlan(delete, rename)
+
+
+def plan_orphans(folder: FolderNames) -> SettlePlan:
+    """Index files without their data file: nothing is in them that the log does not say."""
+    bases = set(folder.bases())
+    indexes = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
+    return SettlePlan(
+        delete=tuple(
+            name
+            for name, file in folder.files.items()
+            if file.stage == Stage.LIVE and file.kind in indexes and file.offset not in bases
+        )
+    )

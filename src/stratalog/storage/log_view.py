@@ -1,0 +1,224 @@
+"""What a reader sees of a log: its segments and its limits at one moment, in a value that never changes.
+
+The log makes a new view whenever something moves. Readers take the one that is there and need no lock: an
+append, a roll or a deletion meanwhile changes the log, not their view.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from stratalog.errors import LimitExceededError, OffsetOutOfRangeError
+from stratalog.storage.batch_finder import BatchPlace
+from stratalog.storage.filesystem import ReadableFile
+from stratalog.storage.names import FileKind
+from stratalog.storage.segment import Segment
+from stratalog.storage.txn_index import AbortedTxn, collect_aborted
+
+__all__ = ["FileRegion", "Isolation", "LogRead", "LogView", "SegmentList"]
+
+
+class Isolation(StrEnum):
+    """How far a reader may see."""
+
+    LOG_END = "log_end"
+    UNCOMMITTED = "read_uncommitted"
+    COMMITTED = "read_committed"
+
+
+class FileRegion(NamedTuple):
+    """A part of a data file, for ``sendfile`` or to be read. The file stays readable as long as this
+    is held, even when its segment is deleted meanwhile."""
+
+    file: ReadableFile
+    position: int
+    size_bytes: int
+
+    def read(self) -> bytearray:
+        """The bytes; fewer where the file was cut meanwhile."""
+        data = bytearray(self.size_bytes)
+        with memoryview(data) as whole:
+            read = self.file.read_into(self.position, whole)
+        if read < self.size_bytes:
+            del data[read:]
+        return data
+
+
+class LogRead(NamedTuple):
+    """The answer to a read. The region starts with the batch that holds the offset asked for, so that
+    records before it may come along; it may end in the middle of a batch."""
+
+    start_offset: int
+    region: FileRegion | None
+    high_watermark: int
+    last_stable_offset: int
+    log_start: int
+    log_end: int
+    #: Only under read_committed: transactions whose records in the region are to be skipped.
+    aborted: tuple[AbortedTxn, ...] | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        return 0 if self.region is None else self.region.size_bytes
+
+
+class SegmentList:
+    """The segments of a log, oldest first; there is always one. Never changed: replaced."""
+
+    __slots__ = ("_bases", "segments")
+
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        assert segments, "a log has at least one segment"
+        self.segments = tuple(segments)
+        self._bases = [segment.base_offset for segment in segments]
+
+    def __len__(self) -> int:
+        return len(self.segments)
+
+    def __getitem__(self, number: int) -> Segment:
+        return self.segments[number]
+
+    @property
+    def last(self) -> Segment:
+        return self.segments[-1]
+
+    def floor(self, offset: int) -> int:
+        """The number of the segment that may hold ``offset``; -1 where it lies before all."""
+        return bisect_right(self._bases, offset) - 1
+
+    def next_base(self, number: int, log_end: int) -> int:
+        """Where the segment behind starts, or the log ends."""
+        return self._bases[number + 1] if number + 1 < len(self._bases) else log_end
+
+
+class LogView(NamedTuple):
+    """A log at one moment. ``end_position`` is where its last segment ended then."""
+
+    segments: SegmentList
+    log_start: int
+    log_end: int
+    end_position: int
+    high_watermark: int
+    last_stable_offset: int
+
+    def bound(self, isolation: Isolation) -> int:
+        """The first offset that a reader may not see."""
+        if isolation is Isolation.LOG_END:
+            return self.log_end
+        if isolation is Isolation.UNCOMMITTED:
+            return self.high_watermark
+        return self.last_stable_offset
+
+    def limit(self, number: int) -> int:
+        """Where a segment ends in this view."""
+        segments = self.segments
+        return self.end_position if number + 1 == len(segments) else segments[number].size_bytes
+
+    def find(self, offset: int) -> tuple[int, BatchPlace] | None:
+        """The first batch that reaches ``offset``, and the number of its segment. A batch may have
+        been compacted away: then the next one that is there."""
+        number = max(self.segments.floor(offset), 0)
+        while number < len(self.segments):
+            place = self.segments[number].find_offset(offset, self.limit(number))
+            if place is not None:
+                return number, place
+            number += 1
+        return None
+
+    def check_range(self, offset: int) -> None:
+        if not self.log_start <= offset <= self.log_end:
+            raise OffsetOutOfRangeError(offset, self.log_start, self.log_end)
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        isolation: Isolation = Isolation.LOG_END,
+        *,
+        at_least_one: bool = True,
+        max_batch_bytes: int = 256 << 20,
+    ) -> LogRead:
+        """Bytes from ``offset`` on, of one segment and up to ``max_bytes``. With ``at_least_one`` the
+        first batch comes whole, however large it is, up to ``max_batch_bytes``."""
+        self.check_range(offset)
+        bound = self.bound(isolation)
+        found = self.find(offset) if offset < bound else None
+        if found is None:
+            return self._answer(offset, None, isolation, None)
+        number, place = found
+        size = max_bytes
+        if at_least_one and place.size_bytes > size:
+            size = place.size_bytes
+            if size > max_batch_bytes:
+                raise LimitExceededError(
+                    "batch_size",
+                    f"a batch of {size} bytes is above max_batch_bytes={max_batch_bytes}",
+                    position=place.position,
+                    path=self.segments[number].path(FileKind.LOG),
+                )
+        size = min(size, self._bound_position(number, bound) - place.position)
+        if size <= 0:
+            return self._answer(offset, None, isolation, None)
+        region = FileRegion(self.segments[number].log, place.position, size)
+        return self._answer(offset, region, isolation, number)
+
+    def _answer(
+        self, offset: int, region: FileRegion | None, isolation: Isolation, number: int | None
+    ) -> LogRead:
+        aborted = None
+        if isolation is Isolation.COMMITTED:
+            aborted = () if region is None else self._aborted(offset, region, number or 0)
+        return LogRead(
+            offset,
+            region,
+            self.high_watermark,
+            self.last_stable_offset,
+            self.log_start,
+            self.log_end,
+            aborted,
+        )
+
+    def _bound_position(self, number: int, bound: int) -> int:
+        """Where in segment ``number`` a reader must stop: before the batch that holds ``bound``."""
+        if bound >= self.segments.next_base(number, self.log_end):
+            return self.limit(number)
+        place = self.segments[number].find_offset(bound, self.limit(number))
+        return self.limit(number) if place is None else place.position
+
+    def _aborted(self, offset: int, region: FileRegion, number: int) -> tuple[AbortedTxn, ...]:
+        """The aborted transactions that may touch a region: some may not, none is missing."""
+        upper = self.segments[number].index.offset_behind(region.position + region.size_bytes)
+        if upper is None:
+            upper = self.segments.next_base(number, self.log_end)
+        return self.aborted_between(offset, upper, number)
+
+    def aborted_between(
+        self, start: int, end: int, number: int | None = None
+    ) -> tuple[AbortedTxn, ...]:
+        """The aborted transactions with records from ``start`` up to ``end``; their markers lie at
+        ``start`` or behind it."""
+        if number is None:
+            number = max(self.segments.floor(start), 0)
+        found: list[AbortedTxn] = []
+        for segment in self.segments.segments[number:]:
+            some, is_complete = collect_aborted(segment.aborted, start, end)
+            found += some
+            if is_complete:
+                break
+        return tuple(found)
+
+    def bytes_behind(self, offset: int, isolation: Isolation) -> int:
+        """How many bytes a reader at ``offset`` may still read, from the batch that holds it on."""
+        bound = self.bound(isolation)
+        found = self.find(offset) if offset < bound else None
+        if found is None:
+            return 0
+        number, place = found
+        last = max(self.segments.floor(bound), 0)
+        total = -place.position
+        for each in range(number, last):
+            total += self.limit(each)
+        return total + self._bound_position(last, bound)

@@ -1,0 +1,482 @@
+"""A segment: one data file and its indexes. Sealed ones are only read; one, the last, is active.
+
+Sealing makes a :class:`SealedSegment` of an :class:`ActiveSegment`, so that an append to a sealed one cannot
+be written. Both are read in the same way, without a lock: what a reader may see is bounded by the offsets
+and positions that its caller took from the log.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from stratalog.errors import CorruptionError, StorageError
+from stratalog.records.layout import Reason
+from stratalog.records.reasons import corruption
+from stratalog.storage.batch_finder import BatchPlace, find_last_batch, find_offset, find_time
+from stratalog.storage.filesystem import FileSystem, ReadableFile, WritableFile
+from stratalog.storage.index_check import index_is_sane
+from stratalog.storage.names import FileKind, Stage, segment_file_name
+from stratalog.storage.segment_scan import rebuild_index
+from stratalog.storage.sparse_index import (
+    OFFSET_ENTRY_SIZE,
+    TIME_ENTRY_SIZE,
+    IndexLimits,
+    SparseIndex,
+)
+from stratalog.storage.txn_index import ENTRY_SIZE as TXN_ENTRY_SIZE
+from stratalog.storage.txn_index import AbortedTxn, decode_entries, encode_entry
+from stratalog.types import NO_TIMESTAMP
+
+__all__ = [
+    "SEGMENT_KINDS",
+    "ActiveSegment",
+    "SealedSegment",
+    "Segment",
+    "learn_times",
+    "read_aborted",
+]
+
+#: The files of a segment, in the order in which they are renamed.
+SEGMENT_KINDS: Final = (
+    FileKind.LOG,
+    FileKind.OFFSET_INDEX,
+    FileKind.TIME_INDEX,
+    FileKind.TXN_INDEX,
+)
+
+
+class Segment:
+    """What sealed and active segments have in common: being read."""
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        folder: str,
+        base_offset: int,
+        limits: IndexLimits,
+        size_bytes: int,
+    ) -> None:
+        self._file_system = file_system
+        self.folder = folder
+        self.base_offset = base_offset
+        self.limits = limits
+        #: Of the batches; a file that was preallocated is longer.
+        self.size_bytes = size_bytes
+
+    def path(self, kind: FileKind, stage: Stage = Stage.LIVE) -> str:
+        return os.path.join(self.folder, segment_file_name(self.base_offset, kind, stage))
+
+    @property
+    def log(self) -> ReadableFile:
+        raise NotImplementedError
+
+    @property
+    def index(self) -> SparseIndex:
+        raise NotImplementedError
+
+    @property
+    def aborted(self) -> tuple[AbortedTxn, ...]:
+        """The aborted transactions whose markers lie in this segment."""
+        raise NotImplementedError
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest timestamp of its batches; -1 where none has one."""
+        return self.index.max_timestamp
+
+    @property
+    def largest_timestamp(self) -> int:
+        """What retention and time look-ups go by: where no batch has a time, the file's."""
+        timestamp = self.max_timestamp
+        if timestamp >= 0:
+            return timestamp
+        found = self._file_system.stat(self.path(FileKind.LOG))
+        return NO_TIMESTAMP if found is None else found.modified_ms
+
+    def find_offset(self, offset: int, limit: int | None = None) -> BatchPlace | None:
+        """The first batch that reaches ``offset``, among those that start before ``limit``."""
+        end = self.size_bytes if limit is None else limit
+        start = self._position_before(offset)
+        try:
+            place = find_offset(self.log, start, end, offset)
+            # An entry names an offset of its batch or a later one: a batch behind it was not meant.
+            if place is None or place.position != start or place.base_offset <= offset:
+                return place
+        except CorruptionError:
+            if start == 0:
+                raise
+        # The index points where no such batch starts. What the log itself says is right.
+        return find_offset(self.log, 0, end, offset) if start else place
+
+    def _position_before(self, offset: int) -> int:
+        try:
+            return self.index.position_before(offset)
+        except BufferError:  # the index file was cut under its mapping
+            return 0
+
+    def find_time(self, timestamp: int, start_offset: int) -> list[BatchPlace]:
+        """Batches that may hold the first record of this time or later: up to the first that holds
+        one for sure, which is the first that does not hold ``start_offset`` inside."""
+        index = self.index
+        offset = max(index.offset_before_time(timestamp), start_offset)
+        found = []
+        for place in find_time(self.log, index.position_before(offset), self.size_bytes, timestamp):
+            if place.last_offset >= start_offset:
+                found.append(place)
+                if place.base_offset >= start_offset:
+                    break
+        return found
+
+    def last_batch(self) -> BatchPlace | None:
+        """The last batch; None in an empty segment."""
+        last = self.index.last_offset_entry
+        start = 0 if last is None else last.position
+        try:
+            return find_last_batch(self.log, start, self.size_bytes)
+        except CorruptionError:
+            if start == 0:
+                raise
+        return find_last_batch(self.log, 0, self.size_bytes)
+
+    def read_batch(self, place: BatchPlace) -> bytearray:
+        """The bytes of one batch."""
+        data = bytearray(place.size_bytes)
+        if self.log.read_into(place.position, memoryview(data)) < place.size_bytes:
+            raise corruption(Reason.SHORT_TAIL, place.position).located(
+                path=self.path(FileKind.LOG)
+            )
+        return data
+
+
+class SealedSegment(Segment):
+    """A segment that will not be written again. Its files are opened when they are first needed."""
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        folder: str,
+        base_offset: int,
+        limits: IndexLimits,
+        size_bytes: int,
+        *,
+        log: ReadableFile | None = None,
+        unsynced: tuple[WritableFile, ...] = (),
+    ) -> None:
+        super().__init__(file_system, folder, base_offset, limits, size_bytes)
+        self._log = log
+        self._index: SparseIndex | None = None
+        self._aborted: tuple[AbortedTxn, ...] | None = None
+        #: Files that were written and not synced yet, the data first.
+        self.unsynced = unsynced
+
+    @property
+    def log(self) -> ReadableFile:
+        if self._log is None:
+            self._log = self._file_system.open_readable(self.path(FileKind.LOG))
+        return self._log
+
+    @property
+    def index(self) -> SparseIndex:
+        index = self._index
+        if index is None:
+            index = self._index = self._load_index()
+        return index
+
+    def _load_index(self) -> SparseIndex:
+        try:
+            offsets = self._map(FileKind.OFFSET_INDEX)
+            times = self._map(FileKind.TIME_INDEX)
+            if index_is_sane(offsets, times, self.size_bytes):
+                index = SparseIndex(self.base_offset, self.limits, offsets, times, guarded=True)
+                if len(times) // TIME_ENTRY_SIZE < len(offsets) // OFFSET_ENTRY_SIZE:
+                    # Fewer than there could be: times that fell, or entries that were cut off.
+                    learn_times(self.log, index, self.size_bytes)
+                return index
+        except (StorageError, BufferError, CorruptionError):
+            pass  # missing, lost or nonsense: whatever it is, the log knows better
+        return rebuild_index(self.log, self.base_offset, self.limits, self.size_bytes)
+
+    def _map(self, kind: FileKind) -> memoryview:
+        file = self._file_system.open_readable(self.path(kind))
+        try:
+            return file.map(0, file.size())
+        finally:
+            file.close()
+
+    @property
+    def aborted(self) -> tuple[AbortedTxn, ...]:
+        if self._aborted is None:
+            self._aborted = read_aborted(self._file_system, self.path(FileKind.TXN_INDEX), self)
+        return self._aborted
+
+    def sync(self) -> None:
+        """Wait until all of it is on the disk: the data first, what points into it afterwards."""
+        for file in self.unsynced:
+            file.sync()
+        self.unsynced = ()
+
+    def close(self) -> None:
+        for file in self.unsynced:
+            file.close()
+        if self._log is not None:
+            self._log.close()
+        self.unsynced = ()
+        self._index = None
+
+
+class ActiveSegment(Segment):
+    """The segment that appends go to. One thread at a time writes; readers need not wait for it.
+
+    Index entries are kept in memory and written out when the segment is flushed or sealed: until then
+    the log behind the last flush is what recovery reads, and it makes them anew.
+    """
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        folder: str,
+        base_offset: int,
+        limits: IndexLimits,
+        *,
+        log: WritableFile,
+        offset_file: WritableFile,
+        time_file: WritableFile,
+        index: SparseIndex,
+        size_bytes: int,
+        aborted: tuple[AbortedTxn, ...] = (),
+        created_ms: int,
+        first_timestamp: int | None = None,
+        jitter_ms: int = 0,
+        is_new: bool = False,
+    ) -> None:
+        super().__init__(file_system, folder, base_offset, limits, size_bytes)
+        self._log = log
+        self._offset_file = offset_file
+        self._time_file = time_file
+        self._txn_file: WritableFile | None = None
+        self._index = index
+        self._aborted = aborted
+        self._aborted_written = len(aborted)
+        self._written = [0, 0]  # bytes of the two indexes that are in their files
+        self.created_ms = created_ms
+        #: The largest timestamp of the first batch; None while there is none.
+        self.first_timestamp = first_timestamp
+        self.jitter_ms = jitter_ms
+        #: Whether its names may not be on the disk yet.
+        self.is_new = is_new
+
+    @classmethod
+    def create(
+        cls,
+        file_system: FileSystem,
+        folder: str,
+        base_offset: int,
+        limits: IndexLimits,
+        *,
+        created_ms: int,
+        jitter_ms: int = 0,
+        preallocated_bytes: int = 0,
+    ) -> ActiveSegment:
+        """Make the files of a new segment. Where one cannot be made, none stays behind."""
+        made: list[WritableFile] = []
+        try:
+            for kind, size in (
+                (FileKind.LOG, preallocated_bytes),
+                (FileKind.OFFSET_INDEX, limits.offset_entries * OFFSET_ENTRY_SIZE),
+                (FileKind.TIME_INDEX, limits.time_entries * TIME_ENTRY_SIZE),
+            ):
+                path = os.path.join(folder, segment_file_name(base_offset, kind))
+                file_system.unlink(path)
+                made.append(file_system.open_writable(path, create=True))
+                if size:
+                    made[-1].truncate(size)
+        except StorageError:
+            for file in made:
+                file.close()
+                file_system.unlink(file.path)
+            raise
+        log, offset_file, time_file = made
+        return cls(
+            file_system,
+            folder,
+            base_offset,
+            limits,
+            log=log,
+            offset_file=offset_file,
+            time_file=time_file,
+            index=SparseIndex(base_offset, limits),
+            size_bytes=0,
+            created_ms=created_ms,
+            jitter_ms=jitter_ms,
+            is_new=True,
+        )
+
+    @property
+    def log(self) -> WritableFile:
+        return self._log
+
+    @property
+    def index(self) -> SparseIndex:
+        return self._index
+
+    @property
+    def aborted(self) -> tuple[AbortedTxn, ...]:
+        return self._aborted
+
+    def append(
+        self, data: bytes | bytearray | memoryview, rows: memoryview, count: int, max_timestamp: int
+    ) -> None:
+        """Write ``count`` whole batches behind the last one, and note them in the indexes."""
+        position = self.size_bytes
+        self._log.write_at(position, data)
+        self.size_bytes = position + len(data)
+        if position == 0:
+            self.first_timestamp = max_timestamp
+        taken, reason = self._index.note(rows, count, position)
+        assert taken == count, f"a batch was admitted that does not fit its segment: {reason}"
+
+    def note_aborted(self, txn: AbortedTxn) -> None:
+        """Add to the transaction index."""
+        self._aborted = (*self._aborted, txn)
+
+    def write_indexes(self) -> None:
+        """Bring what is only in memory into the index files."""
+        for number, file, entries in (
+            (0, self._offset_file, self._index.offsets),
+            (1, self._time_file, self._index.times),
+        ):
+            done = self._written[number]
+            if done < len(entries):
+                file.write_at(done, bytes(entries[done:]))
+                self._written[number] = len(entries)
+        if self._aborted_written < len(self._aborted):
+            self._write_aborted()
+
+    def _write_aborted(self) -> None:
+        entries = b"".join(map(encode_entry, self._aborted[self._aborted_written :]))
+        self._txn_index().write_at(self._aborted_written * TXN_ENTRY_SIZE, entries)
+        self._aborted_written = len(self._aborted)
+
+    def _txn_index(self) -> WritableFile:
+        """The file of the transaction index, which is made for the first entry."""
+        if self._txn_file is None:
+            path = self.path(FileKind.TXN_INDEX)
+            is_there = self._file_system.stat(path) is not None
+            self._txn_file = self._file_system.open_writable(path, create=not is_there)
+            self.is_new = self.is_new or not is_there
+        return self._txn_file
+
+    def mark_written(self) -> None:
+        """The index files hold all entries already."""
+        self._written = [len(self._index.offsets), len(self._index.times)]
+
+    def sync_log(self) -> None:
+        """Wait until the batches are on the disk."""
+        self._log.sync()
+
+    def sync_indexes(self) -> None:
+        """Wait until the indexes are on the disk; after the batches that they point to."""
+        self.write_indexes()
+        self._offset_file.sync()
+        self._time_file.sync()
+        if self._txn_file is not None:
+            self._txn_file.sync()
+
+    def truncate(self, offset: int) -> int:
+        """Cut at the batch that holds ``offset``; the bytes that went."""
+        place = self.find_offset(offset)
+        if place is None:
+            return 0
+        gone = self.size_bytes - place.position
+        self._index.truncate(offset)
+        self._written = [
+            min(self._written[0], len(self._index.offsets)),
+            min(self._written[1], len(self._index.times)),
+        ]
+        self.size_bytes = place.position
+        if place.position == 0:
+            self.first_timestamp = None
+        kept = tuple(txn for txn in self._aborted if txn.last_offset < offset)
+        if len(kept) < len(self._aborted):
+            self._cut_aborted(kept)
+        # Entries behind the cut are zeros again, as in a file that was never written so far.
+        self._reset_index_files()
+        self._log.truncate(place.position)
+        learn_times(self._log, self._index, self.size_bytes)
+        return gone
+
+    def _cut_aborted(self, kept: tuple[AbortedTxn, ...]) -> None:
+        if len(kept) < self._aborted_written:
+            self._txn_index().truncate(len(kept) * TXN_ENTRY_SIZE)
+            self._aborted_written = len(kept)
+        self._aborted = kept
+
+    def _reset_index_files(self) -> None:
+        self._offset_file.truncate(len(self._index.offsets))
+        self._time_file.truncate(len(self._index.times))
+        self.grow_indexes()
+
+    def grow_indexes(self) -> None:
+        """Give the index files their full size again, as Kafka does while a segment is active."""
+        self._offset_file.truncate(self.limits.offset_entries * OFFSET_ENTRY_SIZE)
+        self._time_file.truncate(self.limits.time_entries * TIME_ENTRY_SIZE)
+
+    def finish(self) -> None:
+        """The last time entry, and every file cut to what it holds."""
+        self._index.close_times()
+        self.write_indexes()
+        self._offset_file.truncate(len(self._index.offsets))
+        self._time_file.truncate(len(self._index.times))
+        if self._log.size() != self.size_bytes:
+            self._log.truncate(self.size_bytes)
+
+    def seal(self) -> SealedSegment:
+        """Finish, and hand everything over to a segment that is only read."""
+        self.finish()
+        files = [self._log, self._offset_file, self._time_file]
+        if self._txn_file is not None:
+            files.append(self._txn_file)
+        return SealedSegment(
+            self._file_system,
+            self.folder,
+            self.base_offset,
+            self.limits,
+            self.size_bytes,
+            log=self._log,
+            unsynced=tuple(files),
+        )
+
+    def close(self) -> None:
+        """Let go of the files as they are."""
+        for file in (self._log, self._offset_file, self._time_file, self._txn_file):
+            if file is not None:
+                file.close()
+
+
+def learn_times(log: ReadableFile, index: SparseIndex, size_bytes: int) -> None:
+    """Look behind the last time entry for a larger timestamp, from headers."""
+    last = index.last_time_entry
+    start = 0 if last is None else index.position_before(last.offset)
+    largest, offset = int(NO_TIMESTAMP), -1
+    for place in find_time(log, start, size_bytes, 0):
+        if place.max_timestamp > largest:
+            largest, offset = place.max_timestamp, place.last_offset
+    index.relearn_times(largest, offset)
+
+
+def read_aborted(file_system: FileSystem, path: str, segment: Segment) -> tuple[AbortedTxn, ...]:
+    """The entries of a transaction index; none where there is no file."""
+    found = file_system.stat(path)
+    if found is None or found.size == 0:
+        return ()
+    file = file_system.open_readable(path)
+    try:
+        data = bytearray(found.size)
+        size = file.read_into(0, memoryview(data))
+    finally:
+        file.close()
+    try:
+        return tuple(decode_entries(bytes(data[:size]), segment.base_offset))
+    except CorruptionError as error:
+        raise error.located(path=path) from None

@@ -1,0 +1,127 @@
+"""Read a segment's batches from end to end and make anew what can be told from them.
+
+One walk over mapped windows serves recovery (every CRC) and the rebuilding of indexes (headers only). The
+kernel does the walking and the indexing, a window at a time; Python sees rows only where a batch says
+something about producers or leader epochs.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from stratalog.records import kernel
+from stratalog.records.columns import Pause
+from stratalog.records.layout import INT32_MAX, ROW_WIDTH, Check, Ending, Reason, Row
+from stratalog.storage.filesystem import ReadableFile
+from stratalog.storage.log_file import LogFile, Window
+from stratalog.storage.sparse_index import IndexLimits, SparseIndex
+from stratalog.storage.walk_file import walk_windows
+
+__all__ = ["RowsSeen", "SegmentScan", "rebuild_index", "scan_segment"]
+
+_ROWS_AT_ONCE: Final = 1024
+
+#: Is shown every run of header rows, with how many there are, and where in the file the window begins.
+RowsSeen = Callable[[memoryview, int, Window], None]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentScan:
+    """What a walk over a segment found."""
+
+    index: SparseIndex
+    valid_bytes: int
+    next_offset: int
+    first_timestamp: int | None
+    #: How the walk ended, and where: at the end of the file, or at what is no batch.
+    pause: Pause
+
+    @property
+    def is_whole(self) -> bool:
+        return self.pause.ending == Ending.END
+
+
+def scan_segment(
+    file: ReadableFile,
+    base_offset: int,
+    limits: IndexLimits,
+    size_bytes: int,
+    *,
+    check: Check,
+    expected_offset: int | None = None,
+    seen: RowsSeen | None = None,
+    max_batch_bytes: int = INT32_MAX,
+) -> SegmentScan:
+    """Walk the batches of a segment from its start up to ``size_bytes``. What is wrong is no error
+    here: the walk ends in front of it, and says so."""
+    log_file = LogFile(file.path, file, size_bytes, base_offset, is_v07=False)
+    walker = _Walker(base_offset, limits, check, expected_offset, seen)
+    *_, pause = walk_windows(
+        log_file,
+        walker.step,
+        max_batch_bytes=max_batch_bytes,
+        reads_all=bool(check & Check.CRC),
+    )
+    return SegmentScan(
+        walker.index, pause.position, walker.next_offset, walker.first_timestamp, pause
+    )
+
+
+def rebuild_index(
+    file: ReadableFile, base_offset: int, limits: IndexLimits, size_bytes: int
+) -> SparseIndex:
+    """The index of a segment from its headers alone, up to where they can be read."""
+    return scan_segment(
+        file, base_offset, limits, size_bytes, check=Check.NONE, expected_offset=None
+    ).index
+
+
+class _Walker:
+    def __init__(
+        self,
+        base_offset: int,
+        limits: IndexLimits,
+        check: Check,
+        expected_offset: int | None,
+        seen: RowsSeen | None,
+    ) -> None:
+        self.index = SparseIndex(base_offset, limits)
+        self.next_offset = base_offset
+        self.first_timestamp: int | None = None
+        self._check = check
+        self._expected = -1 if expected_offset is None else expected_offset
+        self._seen = seen
+        self._rows = memoryview(array("q", bytes(8 * ROW_WIDTH * _ROWS_AT_ONCE)))
+
+    def step(self, window: Window, at: int) -> Pause:
+        rows = self._rows
+        while True:
+            try:
+                held, reached, ending, reason, self._expected = kernel.walk(
+                    window.data, at, window.length, rows,
+                    self._check, self._expected, INT32_MAX, guarded=window.guarded,
+                )  # fmt: skip
+            except BufferError:
+                return Pause(at, Ending.LOST)
+            if held:
+                refused = self._take(rows, held, window)
+                if refused is not None:
+                    return refused
+            if ending != Ending.FULL:
+                return Pause(reached, Ending(ending), Reason(reason))
+            at = reached
+
+    def _take(self, rows: memoryview, held: int, window: Window) -> Pause | None:
+        if self.first_timestamp is None:
+            self.first_timestamp = rows[Row.MAX_TIMESTAMP]
+        taken, reason = self.index.note(rows, held, window.position)
+        if taken:
+            self.next_offset = rows[(taken - 1) * ROW_WIDTH + Row.LAST_OFFSET] + 1
+            if self._seen is not None:
+                self._seen(rows, taken, window)
+        if taken < held:
+            return Pause(rows[taken * ROW_WIDTH + Row.POSITION], Ending.CORRUPT, Reason(reason))
+        return None
