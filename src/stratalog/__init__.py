@@ -2,7 +2,11 @@
 
     import stratalog
 
-    for batch in stratalog.scan("orders-0/00000000000000000000.log"):
+    with stratalog.open("logs") as logs:                      # read, write, tail: a Kafka log directory
+        logs.create("orders", 3)
+        logs.append("orders", [{"key": "a", "value": "1"}])
+
+    for batch in stratalog.scan("logs", topics=["orders"]):   # only read, as Arrow record batches
         print(batch.num_rows)
 
 Names are imported when they are first used: ``import stratalog`` itself loads next to nothing.
@@ -14,41 +18,95 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from stratalog.errors import (
+        BatchTooLargeError,
         CorruptionError,
+        DamagedLogError,
+        FencedProducerError,
         InvalidRecordError,
+        InvalidTimestampError,
         LimitExceededError,
+        LockedError,
+        LogFailedError,
+        OffsetOrderError,
+        OffsetOutOfRangeError,
+        OutOfOrderSequenceError,
+        ProducerError,
         StorageError,
         StratalogError,
+        TransactionStateError,
+        UnknownPartitionError,
         UsageError,
     )
     from stratalog.inspect.scan import Scan, scan
+    from stratalog.manager.logs import Logs
+    from stratalog.manager.logs import open_logs as open  # noqa: A004
+    from stratalog.records.model import Record, RecordHeader
+    from stratalog.storage.log_config import LogConfig
+    from stratalog.storage.partition_log import PartitionLog
     from stratalog.types import TopicPartition
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BatchTooLargeError",
     "CorruptionError",
+    "DamagedLogError",
+    "FencedProducerError",
     "InvalidRecordError",
+    "InvalidTimestampError",
     "LimitExceededError",
+    "LockedError",
+    "LogConfig",
+    "LogFailedError",
+    "Logs",
+    "OffsetOrderError",
+    "OffsetOutOfRangeError",
+    "OutOfOrderSequenceError",
+    "PartitionLog",
+    "ProducerError",
+    "Record",
+    "RecordHeader",
     "Scan",
     "StorageError",
     "StratalogError",
     "TopicPartition",
+    "TransactionStateError",
+    "UnknownPartitionError",
     "UsageError",
     "__version__",
+    "open",
     "scan",
 ]
 
+#: Where each name lives, and what it is called there if that is something else.
 _HOME = {
-    "CorruptionError": "stratalog.errors",
-    "InvalidRecordError": "stratalog.errors",
-    "LimitExceededError": "stratalog.errors",
-    "Scan": "stratalog.inspect.scan",
-    "StorageError": "stratalog.errors",
-    "StratalogError": "stratalog.errors",
-    "TopicPartition": "stratalog.types",
-    "UsageError": "stratalog.errors",
-    "scan": "stratalog.inspect.scan",
+    "BatchTooLargeError": ("stratalog.errors", "BatchTooLargeError"),
+    "CorruptionError": ("stratalog.errors", "CorruptionError"),
+    "DamagedLogError": ("stratalog.errors", "DamagedLogError"),
+    "FencedProducerError": ("stratalog.errors", "FencedProducerError"),
+    "InvalidRecordError": ("stratalog.errors", "InvalidRecordError"),
+    "InvalidTimestampError": ("stratalog.errors", "InvalidTimestampError"),
+    "LimitExceededError": ("stratalog.errors", "LimitExceededError"),
+    "LockedError": ("stratalog.errors", "LockedError"),
+    "LogConfig": ("stratalog.storage.log_config", "LogConfig"),
+    "LogFailedError": ("stratalog.errors", "LogFailedError"),
+    "Logs": ("stratalog.manager.logs", "Logs"),
+    "OffsetOrderError": ("stratalog.errors", "OffsetOrderError"),
+    "OffsetOutOfRangeError": ("stratalog.errors", "OffsetOutOfRangeError"),
+    "OutOfOrderSequenceError": ("stratalog.errors", "OutOfOrderSequenceError"),
+    "PartitionLog": ("stratalog.storage.partition_log", "PartitionLog"),
+    "ProducerError": ("stratalog.errors", "ProducerError"),
+    "Record": ("stratalog.records.model", "Record"),
+    "RecordHeader": ("stratalog.records.model", "RecordHeader"),
+    "Scan": ("stratalog.inspect.scan", "Scan"),
+    "StorageError": ("stratalog.errors", "StorageError"),
+    "StratalogError": ("stratalog.errors", "StratalogError"),
+    "TopicPartition": ("stratalog.types", "TopicPartition"),
+    "TransactionStateError": ("stratalog.errors", "TransactionStateError"),
+    "UnknownPartitionError": ("stratalog.errors", "UnknownPartitionError"),
+    "UsageError": ("stratalog.errors", "UsageError"),
+    "open": ("stratalog.manager.logs", "open_logs"),
+    "scan": ("stratalog.inspect.scan", "scan"),
 }
 
 
@@ -57,7 +115,8 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'stratalog' has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(_HOME[name]), name)
+    module, attribute = _HOME[name]
+    value = getattr(import_module(module), attribute)
     globals()[name] = value
     return value
 

@@ -34,6 +34,7 @@ from stratalog.records.reasons import corruption
 __all__ = [
     "COLUMN_NAMES",
     "DEFAULT_COLUMNS",
+    "RECORD_COLUMNS",
     "Pause",
     "RegionDecoder",
     "Selection",
@@ -278,7 +279,7 @@ def decode_records(
 
     Raises CorruptionError where the region ends badly, a torn tail included.
     """
-    selection = selection or Selection(columns=_RECORD_COLUMNS, check=check)
+    selection = selection or Selection(columns=RECORD_COLUMNS, check=check)
     decoder = RegionDecoder(selection)
     limit = memoryview(region).nbytes
     position = 0
@@ -295,7 +296,8 @@ def decode_records(
         position = pause.position
 
 
-_RECORD_COLUMNS: Final = (
+#: What :func:`records_of` needs.
+RECORD_COLUMNS: Final = (
     Column.OFFSET
     | Column.TIMESTAMP_MS
     | Column.TIMESTAMP_TYPE

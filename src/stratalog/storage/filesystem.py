@@ -151,7 +151,7 @@ def replace_file(file_system: FileSystem, path: str, temporary: str, data: Bytes
     finally:
         file.close()
     file_system.rename(temporary, path)
-    file_system.sync_dir(os.path.dirname(path))
+    file_system.sync_dir(os.path.dirname(path) or os.curdir)
 
 
 class OsFileSystem:
@@ -276,6 +276,9 @@ class _OsLock:
             raise _refused(error, path) from None
         _held_here.add(self._inode)
 
+    def __del__(self) -> None:
+        self.close()
+
     def close(self) -> None:
         if self._fd >= 0:
             _held_here.discard(self._inode)
@@ -305,7 +308,10 @@ class OsReadableFile:
         return self._fd
 
     def size(self) -> int:
-        return os.fstat(self._fd).st_size
+        try:
+            return os.fstat(self._fd).st_size
+        except OSError as error:
+            raise _refused(error, self.path) from None
 
     def read_into(self, position: int, buffer: memoryview) -> int:
         try:
@@ -323,6 +329,8 @@ class OsReadableFile:
     def map(self, position: int, size: int, *, reads_all: bool = False) -> memoryview:
         if size == 0:
             return memoryview(b"")
+        if self._fd < 0:  # -1 would map memory of no file
+            raise StorageError("closed", path=self.path, errno=errno.EBADF)
         ahead = position % mmap.ALLOCATIONGRANULARITY
         try:
             whole = mmap.mmap(
@@ -332,7 +340,7 @@ class OsReadableFile:
                 prot=mmap.PROT_READ,
                 offset=position - ahead,
             )
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, OverflowError) as error:
             raise _refused(error, self.path) from None
         return memoryview(whole)[ahead:]
 
@@ -398,7 +406,7 @@ class OsWritableFile(OsReadableFile):
     def sync(self) -> None:
         try:
             _datasync(self._fd)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: closed
             raise _refused(error, self.path) from None
 
 

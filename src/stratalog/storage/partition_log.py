@@ -230,6 +230,10 @@ class PartitionLog:
         return self._failure
 
     @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    @property
     def producers(self) -> list[ProducerEntry]:
         with self._lock:
             return list(self._producers.entries.values())

@@ -137,17 +137,17 @@ class ProducerStates:
                 stored = unknown_producer(producer_id)
             before = entries.get(producer_id, stored)
             if header.attributes & CONTROL_MASK:
-                marker = _marker_of(header, markers)
-                entry = before
-                if marker is not None:
+                entry = before  # of an emptied batch; Kafka knows its producer from then on, too
+                if header.record_count > 0:
+                    marker = markers.get(header.base_offset)
+                    assert marker is not None, f"no control record for offset {header.base_offset}"
+                    if not marker.is_marker:
+                        continue
                     entry = after_marker(before, header, marker, origin, is_strict=is_strict)
                     completed += _completed_by(before, header, marker)
-                elif header.record_count:
-                    continue
             else:
                 entry = after_data(before, header, origin, any_sequence=stored.is_unknown)
                 started += _started_by(before, entry)
-            # An emptied control batch changes nothing, yet Kafka knows its producer from then on.
             entries[producer_id] = entry
         # Kafka gathers them in a table of their own, where the latest comes first in its slot.
         in_order = table_order(reversed(entries.values()))
@@ -265,15 +265,6 @@ class ProducerStates:
     def snapshot_entries(self) -> list[ProducerEntry]:
         """All producers for a snapshot, in the order in which Kafka would write them."""
         return table_order(self._entries.values(), self._most_entries)
-
-
-def _marker_of(header: BatchHeader, markers: Mapping[int, ControlRecord]) -> ControlRecord | None:
-    """The marker in a control batch; None in an emptied one, and where it is no marker."""
-    if not header.record_count:
-        return None
-    record = markers.get(header.base_offset)
-    assert record is not None, f"no control record was given for offset {header.base_offset}"
-    return record if record.is_marker else None
 
 
 def _started_by(before: ProducerEntry, entry: ProducerEntry) -> tuple[tuple[int, int], ...]:

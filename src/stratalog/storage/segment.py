@@ -8,6 +8,7 @@ and positions that its caller took from the log.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Final
 
 from stratalog.errors import CorruptionError, StorageError
@@ -182,6 +183,12 @@ class SealedSegment(Segment):
         if index is None:
             index = self._index = self._load_index()
         return index
+
+    def take_end(self, size_bytes: int, index: SparseIndex, aborted: Iterable[AbortedTxn]) -> None:
+        """Go by what a walk over the data has found, not by the files' own word."""
+        self.size_bytes = size_bytes
+        self._index = index
+        self._aborted = tuple(aborted)
 
     def _load_index(self) -> SparseIndex:
         try:
