@@ -188,6 +188,26 @@ class Logs:
                 self._make_folder(TopicPartition(topic, partition), number, topic_id)
             return self.topic(topic)
 
+    def add_partitions(self, topic: str, partitions: int) -> Topic:
+        """Let a topic have at least so many partitions. Keys may go elsewhere from then on."""
+        self._check_writable()
+        with self._lock:
+            known = self.topic(topic)
+            missing = [each for each in range(partitions) if each not in known.partitions]
+            topic_id = self.topic_id(topic) or new_topic_id()
+            homes = dict(zip(missing, self._choose_homes(len(missing)), strict=True))
+            for number in sorted(set(homes.values())):
+                file = self._topic_files[number]
+                own = file.topics.get(topic)
+                listed = {
+                    *(own.partitions if own else ()),
+                    *(p for p, h in homes.items() if h == number),
+                }
+                file.put(Topic(topic, topic_id, tuple(sorted(listed)), known.config))
+            for partition, number in homes.items():
+                self._make_folder(TopicPartition(topic, partition), number, topic_id)
+            return self.topic(topic)
+
     def _choose_homes(self, partitions: int) -> list[int]:
         counts = [0] * len(self._directories)
         for number in self._homes.values():
@@ -288,6 +308,24 @@ class Logs:
 
         Answers one result for each partition that got records: its first and last offset.
         """
+        written = self.append_by_partition(
+            topic, data, partition=partition, codec=codec, level=level,
+            batch_bytes=batch_bytes, sync=sync,
+        )  # fmt: skip
+        return [written[number] for number in sorted(written)]
+
+    def append_by_partition(
+        self,
+        topic: str,
+        data: Any,
+        *,
+        partition: int | None = None,
+        codec: Codec | str = Codec.NONE,
+        level: int | None = None,
+        batch_bytes: int = _BATCH_BYTES,
+        sync: bool | None = None,
+    ) -> dict[int, AppendResult]:
+        """The same, with the results by partition."""
         options = BatchOptions(codec=_codec(codec), level=level, batch_bytes=batch_bytes)
         return self._append(topic, data, partition, options, None, sync)
 
@@ -299,7 +337,7 @@ class Logs:
         options: BatchOptions,
         transaction: Transaction | None,
         sync: bool | None = None,
-    ) -> list[AppendResult]:
+    ) -> dict[int, AppendResult]:
         self._check_writable()
         self._turn += 1
         choice = PartitionChoice(self.topic(topic).partitions, partition, self._turn)
@@ -326,7 +364,7 @@ class Logs:
             if sync is not False and (self._sync or sync):
                 for number in written:
                     self.partition(topic, number).sync()
-        return [written[number] for number in sorted(written)]
+        return written
 
     def append_within(
         self,
@@ -337,7 +375,8 @@ class Logs:
         options: BatchOptions,
     ) -> list[AppendResult]:
         """The same within a transaction, which syncs when it ends."""
-        return self._append(topic, data, partition, options, transaction, sync=False)
+        written = self._append(topic, data, partition, options, transaction, sync=False)
+        return [written[number] for number in sorted(written)]
 
     def now_ms(self) -> int:
         return self._clock.now_ms()

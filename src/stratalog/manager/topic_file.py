@@ -16,11 +16,10 @@ from stratalog.manager.directory import read_small_file
 from stratalog.storage.filesystem import FileSystem, replace_file
 from stratalog.storage.kafka_uuid import format_uuid, parse_uuid
 from stratalog.storage.log_config import LogConfig
-from stratalog.storage.names import TEMPORARY_SUFFIX, check_topic
+from stratalog.storage.names import STRATALOG_TOPICS, TEMPORARY_SUFFIX, check_topic
 
-__all__ = ["TOPICS_FILE", "Topic", "TopicFile"]
+__all__ = ["Topic", "TopicFile"]
 
-TOPICS_FILE: Final = "stratalog-topics.json"
 _VERSION: Final = 1
 
 
@@ -43,7 +42,7 @@ class TopicFile:
 
     def __init__(self, file_system: FileSystem, root: str) -> None:
         self._file_system = file_system
-        self._path = os.path.join(root, TOPICS_FILE)
+        self._path = os.path.join(root, STRATALOG_TOPICS)
         self.topics = self._read()
 
     def _read(self) -> dict[str, Topic]:

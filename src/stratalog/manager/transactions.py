@@ -21,7 +21,7 @@ from stratalog.manager.directory import read_small_file
 from stratalog.records.builder import BatchOptions
 from stratalog.records.control import ControlType, build_marker
 from stratalog.storage.filesystem import FileSystem, replace_file
-from stratalog.storage.names import TEMPORARY_SUFFIX, check_topic
+from stratalog.storage.names import STRATALOG_TRANSACTIONS, TEMPORARY_SUFFIX, check_topic
 from stratalog.storage.partition_log import AppendResult, PartitionLog
 from stratalog.storage.producers import Origin
 from stratalog.types import TopicPartition
@@ -29,9 +29,8 @@ from stratalog.types import TopicPartition
 if TYPE_CHECKING:
     from stratalog.manager.logs import Logs
 
-__all__ = ["JOURNAL_FILE", "Transaction", "TransactionJournal", "TransactionState"]
+__all__ = ["Transaction", "TransactionJournal", "TransactionState"]
 
-JOURNAL_FILE: Final = "stratalog-transactions.json"
 _VERSION: Final = 1
 _EPOCH: Final = 0
 _COORDINATOR_EPOCH: Final = 0
@@ -59,7 +58,7 @@ class TransactionJournal:
 
     def __init__(self, file_system: FileSystem, root: str) -> None:
         self._file_system = file_system
-        self._path = os.path.join(root, JOURNAL_FILE)
+        self._path = os.path.join(root, STRATALOG_TRANSACTIONS)
         self._entries = {entry.producer_id: entry for entry in self._read()}
 
     def _read(self) -> list[_Entry]:

@@ -125,6 +125,11 @@ class Admitted:
         self.rows = rows
         self.count = count
         self.append_time = append_time
+        if count == 1:
+            self.max_timestamp = rows[_MAX_TIMESTAMP]
+            self.is_legacy = rows[_MAGIC] < 2
+            self.has_producer = rows[_PRODUCER_ID] >= 0 or bool(rows[_ATTRIBUTES] & CONTROL_MASK)
+            return
         self.has_producer = False
         self.is_legacy = False
         largest = int(NO_TIMESTAMP)
@@ -183,7 +188,7 @@ def admit_leader(data: Bytes, rules: AppendRules, now_ms: int, origin: Origin) -
     rows, count = _walk(own)
     if count == 0:
         raise InvalidRecordError("an append holds at least one batch")
-    if any(rows[at + _MAGIC] < 2 for at in range(0, count * ROW_WIDTH, ROW_WIDTH)):
+    if min(rows[_MAGIC : count * ROW_WIDTH : ROW_WIDTH]) < 2:
         own = _converted(own, rules)
         rows, count = _walk(own)
     changed = False
@@ -340,15 +345,20 @@ def _timestamp_errors(
         if timestamp == NO_TIMESTAMP:
             if says_append_time:
                 errors.append((row, "says LogAppendTime, and has no time"))
-        elif now_ms - timestamp > rules.before_max_ms:
+        elif _java_difference(now_ms, timestamp) > rules.before_max_ms:
             errors.append(
                 (row, f"is of {timestamp}, more than message.timestamp.before.max.ms before now")
             )
-        elif timestamp - now_ms > rules.after_max_ms:
+        elif _java_difference(timestamp, now_ms) > rules.after_max_ms:
             errors.append(
                 (row, f"is of {timestamp}, more than message.timestamp.after.max.ms after now")
             )
     return errors
+
+
+def _java_difference(left: int, right: int) -> int:
+    """In 64 bits, as a broker computes it: the earliest of all times is one of the far future."""
+    return (left - right + 2**63) % 2**64 - 2**63
 
 
 def _own_timestamps(data: Bytes, rows: memoryview, at: int) -> Iterator[int]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from stratalog.errors import CorruptionError
 from stratalog.storage.filesystem import FileSystem, replace_file
@@ -53,8 +55,8 @@ class EpochFile:
 
     @property
     def latest_epoch(self) -> int:
-        latest = self._epochs.latest
-        return NO_LEADER_EPOCH if latest is None else latest.epoch
+        entries = self._epochs.entries
+        return entries[-1][0] if entries else NO_LEADER_EPOCH
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
         return self._epochs.end_offset_for(epoch, log_end_offset)
@@ -63,22 +65,40 @@ class EpochFile:
         return self._epochs.epoch_for_offset(offset)
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        if self._epochs.assign(epoch, start_offset):
-            self._write()
+        with self._changing() as epochs:
+            epochs.assign(epoch, start_offset)
 
     def truncate_from_end(self, end_offset: int) -> None:
-        if self._epochs.truncate_from_end(end_offset):
-            self._write()
+        with self._changing() as epochs:
+            epochs.truncate_from_end(end_offset)
 
     def truncate_from_start(self, start_offset: int) -> None:
-        if self._epochs.truncate_from_start(start_offset):
-            self._write()
+        with self._changing() as epochs:
+            epochs.truncate_from_start(start_offset)
 
     def clear(self) -> None:
-        if self._epochs.clear():
-            self._write()
+        with self._changing() as epochs:
+            epochs.clear()
 
-    def _write(self) -> None:
-        replace_file(
-            self._file_system, self._path, self._path + TEMPORARY_SUFFIX, self._epochs.encode()
-        )
+    def replace(self, entries: Iterable[tuple[int, int]]) -> None:
+        """Put other entries in the place of what was there."""
+        with self._changing() as epochs:
+            epochs.clear()
+            for epoch, start_offset in entries:
+                epochs.assign(epoch, start_offset)
+        self.was_damaged = False
+
+    @contextmanager
+    def _changing(self) -> Iterator[LeaderEpochs]:
+        """What cannot be written has not happened: it is tried again with the next change."""
+        before = self._epochs.entries
+        yield self._epochs
+        if self._epochs.entries == before:
+            return
+        try:
+            replace_file(
+                self._file_system, self._path, self._path + TEMPORARY_SUFFIX, self._epochs.encode()
+            )
+        except BaseException:
+            self._epochs = LeaderEpochs(before)
+            raise

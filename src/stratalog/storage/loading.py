@@ -35,6 +35,7 @@ from stratalog.storage.segment_scan import SegmentScan, scan_segment
 from stratalog.storage.snapshot_files import SnapshotFiles
 from stratalog.storage.sparse_index import IndexLimits
 from stratalog.storage.txn_index import AbortedTxn, encode_entry
+from stratalog.types import NO_LEADER_EPOCH
 
 __all__ = ["Cut", "LoadOptions", "LoadReport", "LoadedLog", "load_log"]
 
@@ -126,6 +127,8 @@ class _Loader:
         self._snapshots = SnapshotFiles(self._file_system, self._folder, names.files)
         self._epochs = EpochFile.load(self._file_system, self._folder)
         segments = self._open_segments(names)
+        if self._epochs.was_damaged:
+            self._relearn_epochs(segments)
         if self._is_clean:
             next_offset = self._end_of(segments)
         if not self._is_clean:
@@ -137,6 +140,8 @@ class _Loader:
             segments = []
         if segments:
             active = activate(self._file_system, options.clock, segments.pop())
+            # A killed process may have made files whose names are not on the disk yet.
+            active.is_new = not self._is_clean
             recovery_point = (
                 next_offset if self._is_clean else min(options.recovery_point, next_offset)
             )
@@ -169,12 +174,11 @@ class _Loader:
         names = FolderNames.of(entry.name for entry in entries if entry.is_file)
         self._report.unknown_files = names.unknown
         names = self._carry_out(names, plan_sweep(names))
-        span = self._swapped_span(names)
-        if span is not None:
-            names = self._carry_out(names, plan_swaps(names, *span))
+        names = self._carry_out(names, plan_swaps(names, *self._swapped_span(names)))
         return self._carry_out(names, plan_orphans(names))
 
-    def _swapped_span(self, names: FolderNames) -> tuple[int, int] | None:
+    def _swapped_span(self, names: FolderNames) -> tuple[int, int]:
+        """The offsets that a replacement covers; none where its data files have their names already."""
         bases = names.bases(stage=Stage.SWAP)
         ends = []
         for base in bases:
@@ -187,7 +191,7 @@ class _Loader:
             finally:
                 file.close()
             ends.append(found.next_offset)
-        return (min(bases), max(ends)) if bases else None
+        return (min(bases), max(ends)) if bases else (0, 0)
 
     def _carry_out(self, names: FolderNames, plan: SettlePlan) -> FolderNames:
         if not plan:
@@ -214,25 +218,29 @@ class _Loader:
             names.bases(FileKind.TIME_INDEX)
         )
         have_txns = set(names.bases(FileKind.TXN_INDEX))
+        coming = [self._sealed(base) for base in bases]
         segments: list[SealedSegment] = []
-        for base in bases:
-            path = os.path.join(self._folder, segment_file_name(base, FileKind.LOG))
-            found = self._file_system.stat(path)
-            segment = SealedSegment(
-                self._file_system,
-                self._folder,
-                base,
-                self._options.limits,
-                0 if found is None else found.size,
-            )
+        while coming:
+            segment = coming.pop(0)
+            base = segment.base_offset
             is_trusted = self._is_clean or base < self._options.recovery_point
             is_wrong = base not in have_indexes or (
                 base in have_txns and not _txns_are_sane(segment)
             )
             if is_trusted and is_wrong:
-                segment = self._recover_segment(segment, segments, [])[0]
+                segment, found = self._recover_segment(segment, segments, coming)
+                if not found.is_whole:
+                    coming = []  # they were set aside
             segments.append(segment)
         return segments
+
+    def _sealed(self, base_offset: int) -> SealedSegment:
+        path = os.path.join(self._folder, segment_file_name(base_offset, FileKind.LOG))
+        found = self._file_system.stat(path)
+        size = 0 if found is None else found.size
+        return SealedSegment(
+            self._file_system, self._folder, base_offset, self._options.limits, size
+        )
 
     def _end_of(self, segments: list[SealedSegment]) -> int:
         """The log's end after an orderly stop, from the last segment's index on. Where that cannot be,
@@ -277,21 +285,13 @@ class _Loader:
         options = self._options
         base = segment.base_offset
         producers = ProducerStates()
-        for offset in self._snapshots.offsets:
-            if offset > base:
-                self._snapshots.delete(offset)  # of a log that may have been longer
         self._rebuild(producers, list(before), base)
         aborted: list[AbortedTxn] = []
         replay = Replay(producers, start=base, aborted=aborted.append)
-        epochs: list[tuple[int, int]] = []
-        latest = [self._epochs.latest_epoch]
+        epochs = _Epochs([], latest=self._epochs.latest_epoch)
 
         def seen(rows: memoryview, count: int, window: Window) -> None:
-            for at in range(0, count * ROW_WIDTH, ROW_WIDTH):
-                epoch = rows[at + Row.LEADER_EPOCH]
-                if epoch > latest[0]:
-                    latest[0] = epoch
-                    epochs.append((epoch, rows[at + Row.BASE_OFFSET]))
+            epochs.seen(rows, count, window)
             replay.seen(rows, count, window)
 
         log = self._file_system.open_writable(segment.path(FileKind.LOG))
@@ -303,7 +303,10 @@ class _Loader:
         self._report.scanned_bytes += found.valid_bytes
         if not found.is_whole:
             self._cut(segment, log, found, size, behind)
-        for epoch, offset in epochs:
+        for offset in self._snapshots.offsets:
+            if offset > base:
+                self._snapshots.delete(offset)  # of a log that may have been longer
+        for epoch, offset in epochs.found:
             self._epochs.assign(epoch, offset)
         files = self._write_indexes(segment, log, found, aborted)
         if found.next_offset > base:
@@ -424,6 +427,16 @@ class _Loader:
             created_ms=self._options.clock.now_ms(),
         )
 
+    def _relearn_epochs(self, segments: list[SealedSegment]) -> None:
+        """The epochs as the batches tell them: their file cannot be believed."""
+        found: list[tuple[int, int]] = []
+        for segment in segments:
+            scan_segment(
+                segment.log, segment.base_offset, segment.limits, segment.size_bytes,
+                check=Check.NONE, seen=_Epochs(found).seen,
+            )  # fmt: skip
+        self._epochs.replace(found)
+
     # Producers.
 
     def _rebuild(
@@ -453,6 +466,21 @@ class _Loader:
         if next_offset > 0 and next_offset not in self._snapshots.offsets:
             self._snapshots.write(producers, next_offset)
         producers.snapshot_offset = max(self._snapshots.offsets, default=0)
+
+
+class _Epochs:
+    """Notes where a higher leader epoch begins than any before."""
+
+    def __init__(self, found: list[tuple[int, int]], latest: int = NO_LEADER_EPOCH) -> None:
+        self.found = found
+        self._latest = found[-1][0] if found else latest
+
+    def seen(self, rows: memoryview, count: int, _: Window) -> None:
+        for at in range(0, count * ROW_WIDTH, ROW_WIDTH):
+            epoch = rows[at + Row.LEADER_EPOCH]
+            if epoch > self._latest:
+                self._latest = epoch
+                self.found.append((epoch, rows[at + Row.BASE_OFFSET]))
 
 
 def _txns_are_sane(segment: SealedSegment) -> bool:

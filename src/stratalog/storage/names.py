@@ -25,6 +25,8 @@ __all__ = [
     "META_PROPERTIES",
     "PARTITION_METADATA",
     "RECOVERY_CHECKPOINT",
+    "STRATALOG_TOPICS",
+    "STRATALOG_TRANSACTIONS",
     "TEMPORARY_SUFFIX",
     "V07_SUFFIX",
     "FileKind",
@@ -56,6 +58,9 @@ RECOVERY_CHECKPOINT: Final = "recovery-point-offset-checkpoint"
 LOG_START_CHECKPOINT: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT: Final = "replication-offset-checkpoint"
 CLEANER_CHECKPOINT: Final = "cleaner-offset-checkpoint"
+# There, of our own: Kafka leaves files that it does not know alone.
+STRATALOG_TOPICS: Final = "stratalog-topics.json"
+STRATALOG_TRANSACTIONS: Final = "stratalog-transactions.json"
 #: Folders there that are no partitions of ours, and that Kafka puts there itself.
 FOREIGN_ROOT_DIRS: Final = frozenset({"remote-log-index-cache", "__cluster_metadata-0"})
 

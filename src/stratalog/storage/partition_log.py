@@ -251,10 +251,11 @@ class PartitionLog:
     ) -> AppendResult:
         """Append batches as the leader: they get their offsets here. With ``sync`` the answer comes
         when they are on the disk. A ``bytearray`` is stamped in place."""
-        self._check_usable()
         admitted = admit_leader(data, self._rules, self._clock.now_ms(), origin)
         self._check_size(admitted)
-        with self._changing():
+        with self._lock:
+            if self._failure is not None or self._is_closed:
+                self._check_usable()
             end = self._view.log_end
             admitted.assign(end, leader_epoch)
             result = self._append(admitted, origin, end, strict_markers)
@@ -316,7 +317,7 @@ class PartitionLog:
             raise
         if admission is not None:
             self._apply_producers(admission)
-        self._publish_append(last_offset + 1)
+        self._publish_append(last_offset + 1, moves_stable=admission is not None)
         if last_offset + 1 - self.recovery_point >= self._config.flush_messages:
             self.flush()
         return AppendResult(first_offset, last_offset, admitted.append_time, self._view.log_start)
@@ -346,10 +347,12 @@ class PartitionLog:
             self._epochs.clear()  # messages of the old formats carry none
             return
         rows = admitted.rows
+        latest = self._epochs.latest_epoch
         for at in range(0, admitted.count * ROW_WIDTH, ROW_WIDTH):
             epoch = rows[at + _LEADER_EPOCH]
-            if epoch != self._epochs.latest_epoch and epoch >= 0:
+            if epoch != latest and epoch >= 0:
                 self._epochs.assign(epoch, rows[at + _BASE_OFFSET])
+                latest = epoch
 
     def _undo_write(self, position: int, error: BaseException) -> None:
         """Take back a write that was refused for want of room; anything else fails the log."""
@@ -364,14 +367,14 @@ class PartitionLog:
         elif isinstance(error, Exception):
             self._fail(StorageError(f"an append was interrupted: {error}", path=self.folder))
 
-    def _publish_append(self, log_end: int) -> None:
+    def _publish_append(self, log_end: int, *, moves_stable: bool) -> None:
         view = self._view
         high_watermark, stable = view.high_watermark, view.last_stable_offset
         if self._watermark is Watermark.WRITTEN:
             high_watermark = log_end
             self._producers.on_high_watermark(log_end)
             stable = self._stable_offset(log_end, view.log_start)
-        elif stable == high_watermark:
+        elif moves_stable:
             stable = self._stable_offset(high_watermark, view.log_start)
         self._producers.map_end_offset = log_end
         self._view = LogView(
@@ -381,6 +384,8 @@ class PartitionLog:
             self._wake()
 
     def _stable_offset(self, high_watermark: int, log_start: int) -> int:
+        if not self._producers.has_transactions:
+            return high_watermark
         unstable = self._producers.first_unstable_offset(high_watermark)
         if unstable is None or unstable >= high_watermark:
             return high_watermark

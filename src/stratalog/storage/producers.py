@@ -205,6 +205,11 @@ class ProducerStates:
 
     # --- what readers may see --------------------------------------------------------------------
 
+    @property
+    def has_transactions(self) -> bool:
+        """Whether any transaction can be in a reader's way."""
+        return not self._transactions.is_empty
+
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """The first offset that read_committed readers may not see yet; None: no transaction is in
         the way. It may lie below the log's start, to which the caller raises it."""

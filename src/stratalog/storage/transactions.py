@@ -39,6 +39,11 @@ class Transactions:
         """First offset and producer id of each open transaction, in the order of the offsets."""
         return tuple(self._ongoing)
 
+    @property
+    def is_empty(self) -> bool:
+        """None is open, and none is waiting for the high watermark."""
+        return not self._ongoing and not self._unreplicated
+
     def start(self, first_offset: int, producer_id: int) -> None:
         insort(self._ongoing, (first_offset, producer_id))
 
