@@ -43,5 +43,5 @@ def test_shown_output_is_true(block, monkeypatch):
 def test_every_verb_and_exit_code_is_in_the_guide():
     text = GUIDE.read_text()
     assert len(BLOCKS) > 8
-    for verb in ("cat", "count", "verify"):
+    for verb in ("cat", "count", "ls", "verify"):
         assert f"$ stratalog {verb} " in text

@@ -12,6 +12,7 @@ from tests.cli.runner import ROOT, command
 from tests.peers.golden import golden_set
 
 SEGMENT = str(golden_set("v2-plain").partitions()[0].segments[0].relative_to(ROOT))
+FOLDER = str(golden_set("v2-multi-dir").log_dirs[0].relative_to(ROOT))
 HEAVY = ["cramjam", "numpy", "pandas", "pyarrow", "rich"]
 PROGRAM = """
 import sys
@@ -40,6 +41,9 @@ def brought_in(*arguments: str) -> list[str]:
         ["count", SEGMENT],
         ["count", "-o", "table", SEGMENT],
         ["verify", "--deep", SEGMENT],
+        ["ls", FOLDER],
+        ["count", "--offsets", "-5", FOLDER],
+        ["cat", "--offsets", "@-1h", FOLDER],
         *(["cat", "-o", output, SEGMENT] for output in ("ndjson", "json", "csv", "table")),
     ],
     ids=" ".join,
@@ -52,7 +56,9 @@ def test_arrow_is_imported_where_it_is_used():
     assert "pyarrow" in brought_in("cat", "-o", "arrow", SEGMENT)
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["count", SEGMENT], ["cat", SEGMENT]])
+@pytest.mark.parametrize(
+    "arguments", [["--version"], ["count", SEGMENT], ["cat", SEGMENT], ["ls", FOLDER]]
+)
 def test_start_is_quick(arguments):
     """The bar is 150 ms on a quiet machine; the best of several, with room for a busy one."""
     best = 9.0

@@ -133,7 +133,7 @@ def slow_program(after: float, *arguments: object) -> list[str]:
     return [sys.executable, "-c", SLOW.format(after=after, arguments=["stratalog", *rest])]
 
 
-@pytest.mark.parametrize("verb", ["cat", "count", "verify"])
+@pytest.mark.parametrize("verb", ["cat", "count", "ls", "verify"])
 def test_progress_shows_on_stderr_and_is_erased(tmp_path, verb):
     from tests.inspect.logs import batch
 

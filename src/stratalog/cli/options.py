@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-__all__ = ["COLUMNS", "FILES", "SIZE", "TIME", "limits"]
+__all__ = ["COLUMNS", "OFFSETS", "PATHS", "SIZE", "TIME", "limits", "partitions"]
 
 _UNITS: Final = {
     "": 1, "b": 1,
@@ -71,10 +71,43 @@ SIZE: Final = _SizeType()
 TIME: Final = _TimeType()
 COLUMNS: Final = _ColumnsType()
 
-#: Whether a file is there is not a question of usage: it has an exit code of its own.
-FILES: Final = click.argument(
-    "files", metavar="FILE...", nargs=-1, required=True, type=click.Path()
+
+def _topics(
+    _ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]
+) -> tuple[str, ...] | None:
+    """One option may name several: no topic has a comma in its name."""
+    return tuple(name for some in given for name in some.split(",")) or None
+
+
+#: Whether something is there is not a question of usage: it has an exit code of its own.
+PATHS: Final = click.argument(
+    "paths", metavar="PATH...", nargs=-1, required=True, type=click.Path()
 )
+
+OFFSETS: Final = click.option(
+    "--offsets",
+    metavar="RANGE",
+    help="100, 100:200, :200, +10, -10 (the last ten), @2024-03-13, @-2h:-1h: of every partition.",
+)
+
+_TOPIC: Final = click.option(
+    "-t",
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="NAME",
+    callback=_topics,
+    help="Only this topic; * and ? stand for any characters and any one. May be given again.",
+)
+_PARTITION: Final = click.option(
+    "-p", "--partition", "partitions", metavar="0,2-5", help="Only these partitions."
+)
+
+
+def partitions(command: Any) -> Any:
+    """Adds what every verb has that takes folders: paths, topics and partitions."""
+    return PATHS(_TOPIC(_PARTITION(command)))
+
 
 _MAX_BATCH: Final = click.option(
     "--max-batch-bytes",

@@ -281,7 +281,11 @@ def _arrow_stream(result: Result) -> ArrowStream:
         return result.arrow()
     import pyarrow as pa
 
-    kinds = {Kind.INTEGER: pa.int64(), Kind.BOOLEAN: pa.bool_()}
+    kinds = {
+        Kind.INTEGER: pa.int64(),
+        Kind.BOOLEAN: pa.bool_(),
+        Kind.TIME: pa.timestamp("ms", tz="UTC"),
+    }
     schema = pa.schema(
         [(field.name, kinds.get(field.kind, pa.string())) for field in result.fields]
     )

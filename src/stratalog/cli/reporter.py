@@ -16,7 +16,8 @@ from stratalog.cli.terminal import cut, printable, table_width
 from stratalog.errors import CorruptionError, StorageError, StratalogError, UsageError
 
 if TYPE_CHECKING:
-    from stratalog.inspect.walk_file import FileEnd
+    from stratalog.inspect.sources import Sources
+    from stratalog.storage.walk_file import FileEnd
 
 __all__ = ["FINDINGS", "IO_REFUSED", "USAGE", "Reporter", "exit_code_of"]
 
@@ -52,6 +53,10 @@ class Reporter:
         """One line; the exit code stays."""
         self._say(f"stratalog: warning: {text}")
 
+    def note(self, text: str) -> None:
+        """One line on what is worth knowing and not wrong."""
+        self._say(f"stratalog: note: {text}")
+
     def fail(self, error: StratalogError) -> None:
         """One line, and an exit code that says so."""
         self.error = error
@@ -69,6 +74,10 @@ class Reporter:
         except (CorruptionError, StorageError) as error:
             self.fail(error)
 
+    def warn_vanished(self, path: str) -> None:
+        """A file that was listed and is gone: beside a broker that lives, that is no error."""
+        self.warn(f"{path} was deleted before it could be read")
+
     def warn_torn(self, end: FileEnd) -> None:
         """A last batch that is cut off, where that is no error."""
         error = end.error()
@@ -77,10 +86,13 @@ class Reporter:
             f"{end.unread_bytes} bytes not read"
         )
 
-    def expect_files(self, paths: Iterable[str]) -> None:
-        """What 100 % is. What cannot be read is left to those who read it."""
+    def begin(self, sources: Sources) -> None:
+        """Before anything is read: what 100 % is, and what was odd when it was looked for. What cannot
+        be read is left to those who read it."""
+        for warning in sources.warnings:
+            self.warn(warning)
         if self._shows_progress:
-            self._total_bytes = sum(map(_size_or_zero, paths))
+            self._total_bytes = sum(map(_size_or_zero, sources.files))
 
     def progress(self, done: int) -> None:
         """Show how far the work is, once it has taken a second."""

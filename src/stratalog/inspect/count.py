@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stratalog.inspect.counter import Counter
-from stratalog.inspect.walk_file import FileEnd, Progress, walk_windows
+from stratalog.inspect.times import LatestTime, first_time
 from stratalog.records.compression import DECOMPRESSED_SIZE_MAX_DEFAULT
-from stratalog.records.layout import Check
+from stratalog.records.layout import Check, Ending
 from stratalog.storage.filesystem import FileSystem
-from stratalog.storage.log_file import open_log_file
+from stratalog.storage.log_file import LogFile, open_log_file
+from stratalog.storage.walk_file import FileEnd, Progress, walk_windows
 
-__all__ = ["FileCount", "count_file"]
+__all__ = ["FileCount", "count_file", "next_offset"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +20,9 @@ class FileCount:
     """What stands in one file before its end, or before what is wrong in it; ``end`` tells which.
 
     ``first_offset`` is the base offset of the first batch, ``last_offset`` the last offset of the last
-    one; after compaction neither need have a record any more. None where there is no batch.
+    one; after compaction neither need have a record any more. None where there is no batch. The next
+    batch would get ``next_offset``. Times are milliseconds, None where there is none or none was asked
+    for: that of the first record with one, and the latest of all.
     """
 
     path: str
@@ -31,7 +34,16 @@ class FileCount:
     size_bytes: int
     first_offset: int | None
     last_offset: int | None
+    next_offset: int
     end: FileEnd
+    first_time: int | None = None
+    last_time: int | None = None
+
+    @property
+    def log_bytes(self) -> int:
+        """The size without a batch that is cut off and without zeros that were set aside."""
+        torn = self.end.pause.ending == Ending.INCOMPLETE
+        return self.end.pause.position if torn else self.size_bytes
 
 
 def count_file(
@@ -41,8 +53,10 @@ def count_file(
     max_batch_bytes: int = 256 << 20,
     max_decompressed_bytes: int = DECOMPRESSED_SIZE_MAX_DEFAULT,
     progress: Progress | None = None,
+    times: bool = False,
 ) -> FileCount:
     """Count one file. Bytes that are wrong are no error here: the count ends in front of them."""
+    latest = LatestTime() if times else None
     with open_log_file(path, file_system) as log_file:
         counter = Counter(
             log_file,
@@ -51,6 +65,7 @@ def count_file(
             max_batch_bytes=max_batch_bytes,
             max_decompressed_bytes=max_decompressed_bytes,
             progress=progress,
+            latest=latest,
         )
         pauses = walk_windows(
             log_file,
@@ -71,5 +86,21 @@ def count_file(
             size_bytes=log_file.size,
             first_offset=counter.first_offset,
             last_offset=counter.last_offset,
+            next_offset=next_offset(log_file, counter.expected_offset, pause.position),
             end=FileEnd(path, log_file.size, pause),
+            first_time=first_time(
+                log_file,
+                max_batch_bytes=max_batch_bytes,
+                max_decompressed_bytes=max_decompressed_bytes,
+            )
+            if times
+            else None,
+            last_time=None if latest is None else latest.value,
         )
+
+
+def next_offset(log_file: LogFile, expected_offset: int, position: int) -> int:
+    """The offset behind what was read: up to a position, with the offset that was expected there."""
+    if log_file.is_v07:
+        return (log_file.base_offset or 0) + position
+    return max(expected_offset, 0)

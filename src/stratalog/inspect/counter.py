@@ -11,7 +11,7 @@ from array import array
 from struct import Struct
 from typing import Final, NamedTuple
 
-from stratalog.inspect.walk_file import Progress, entry_size
+from stratalog.inspect.times import LatestTime
 from stratalog.records import kernel
 from stratalog.records.columns import Pause, RegionDecoder, Selection
 from stratalog.records.layout import (
@@ -28,6 +28,7 @@ from stratalog.records.layout import (
     Row,
 )
 from stratalog.storage.log_file import LogFile, Window
+from stratalog.storage.walk_file import Progress, entry_size
 
 __all__ = ["Counter", "HopPlan", "plan_hops"]
 
@@ -77,8 +78,10 @@ class Counter:
         max_batch_bytes: int,
         max_decompressed_bytes: int,
         progress: Progress | None = None,
+        latest: LatestTime | None = None,
     ) -> None:
         self._log_file = log_file
+        self._latest = latest
         self._check = check
         self._deep = deep
         self._max_batch_bytes = max_batch_bytes
@@ -134,7 +137,9 @@ class Counter:
             )  # fmt: skip
             if batches:
                 self._note_first(window, at)
-        except BufferError:  # nothing was noted yet
+                if self._latest is not None:
+                    self._latest.note_window(window, at, position)
+        except BufferError:  # nothing was counted yet
             return Pause(at, Ending.LOST)
         if batches:
             self._add(records, control, batches, expected)
@@ -160,8 +165,14 @@ class Counter:
             return Pause(at, Ending.LOST)
         assert size is not None, "the kernel saw the whole wrapper"
         pause, records = self._decode(window, at, at + size)
-        if pause.ending not in (Ending.CORRUPT, Ending.LOST):
-            self._add(records, 0, 1, self._decoder.expected_offset)
+        if pause.ending in (Ending.CORRUPT, Ending.LOST):
+            return pause
+        try:
+            if self._latest is not None:
+                self._latest.note_window(window, at, at + size)
+        except BufferError:
+            return Pause(at, Ending.LOST)
+        self._add(records, 0, 1, self._decoder.expected_offset)
         return pause
 
     def _step_deep(self, window: Window, at: int) -> Pause:
@@ -256,6 +267,7 @@ class Counter:
         file_size = min(self._log_file.size, self._log_file.file.size())
         read, size_of, count = self._log_file.file.read_into, _SIZE.unpack_from, kernel.count
         check, limit, expected = int(self._check), self._max_batch_bytes, self.expected_offset
+        note_time = None if self._latest is None else self._latest.note_header
         records = control_records = batches = 0
         with memoryview(buffer) as whole, whole[:BATCH_HEADER_SIZE] as head:
             while position < end and read(position, head) == BATCH_HEADER_SIZE:
@@ -267,6 +279,8 @@ class Counter:
                 some, control, one, _, _, _, after = count(buffer, 0, size, check, expected, limit)
                 if one != 1:
                     break
+                if note_time is not None:
+                    note_time(buffer)
                 records += some
                 control_records += control
                 batches += 1

@@ -1,41 +1,50 @@
-"""``stratalog.scan``: log files as Arrow record batches.
+"""``stratalog.scan``: log directories and log files as Arrow record batches.
 
 A scan is a description; iterating runs it, as often as wanted. It reads in windows, or with ``views`` maps
-the files and lets keys and values point into them. Whole files are left out by their names, whole batches
-by their headers.
+the files and lets keys and values point into them. Whole files are left out by their names and time indexes,
+whole batches by their headers.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from stratalog.errors import StorageError, UsageError
-from stratalog.inspect.segment_order import is_last_segment
-from stratalog.inspect.walk_file import FileEnd, Progress, walk_windows
+from stratalog.clock import SYSTEM_CLOCK
+from stratalog.errors import UsageError
+from stratalog.inspect.offset_range import (
+    Anchor,
+    Bound,
+    OffsetRange,
+    milliseconds_of,
+    parse_offsets,
+)
+from stratalog.inspect.partition_filter import Partitions, Topics, partition_filter
+from stratalog.inspect.partition_reader import PartitionReader
+from stratalog.inspect.sources import Paths, Sources, find_sources, path_list
 from stratalog.records.columns import (
     COLUMN_NAMES,
     DEFAULT_COLUMNS,
-    Pause,
-    RegionDecoder,
     Selection,
     Taken,
     column_mask,
 )
 from stratalog.records.compression import DECOMPRESSED_SIZE_MAX_DEFAULT
-from stratalog.records.layout import INT32_MAX, Check, Ending
+from stratalog.records.layout import Check, Column
 from stratalog.storage.filesystem import FileSystem
-from stratalog.storage.log_file import LogFile, Window, open_log_file
-from stratalog.storage.names import parse_segment_name
+from stratalog.storage.log_file import LogFile
+from stratalog.storage.walk_file import FileEnd, Progress
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pyarrow as pa
 
-__all__ = ["FILE_COLUMNS", "Scan", "path_list", "scan"]
+__all__ = ["FILE_COLUMNS", "Scan", "scan"]
 
-Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 Time = int | datetime
 
 #: Columns that come from the file's folder, not from its bytes.
@@ -45,6 +54,9 @@ FILE_COLUMNS: Final = ("topic", "partition")
 def scan(
     paths: Paths,
     *,
+    topics: Topics | None = None,
+    partitions: Partitions | None = None,
+    offsets: str | None = None,
     start: int | None = None,
     end: int | None = None,
     start_time: Time | None = None,
@@ -58,12 +70,18 @@ def scan(
     max_decompressed_bytes: int = DECOMPRESSED_SIZE_MAX_DEFAULT,
     file_system: FileSystem | None = None,
 ) -> Scan:
-    """Read one or more log files as columns.
+    """Read log directories, partitions' folders or log files as columns.
 
-    Offsets are taken from ``start`` up to but not including ``end``, timestamps (milliseconds, or
-    datetimes with a time zone) from ``start_time`` up to but not including ``end_time``. ``columns``
-    are by default offset, timestamp, timestamp_type, key, value and headers; others are topic,
-    partition, timestamp_ms, position, base_offset, producer_id, producer_epoch, sequence,
+    ``topics`` are names, with ``*`` and ``?`` as in a shell; ``partitions`` are numbers, or a text such
+    as ``"0,2-5"``. In folders, what a log directory's checkpoint says was deleted is left out.
+
+    ``offsets`` is a text in the grammar of ``rpk topic consume``, resolved for every partition:
+    ``"100:200"``, ``"-10"`` (the last ten), ``"+10"``, ``"@2024-03-13"``, ``"@-2h:-1h"``. Without it,
+    offsets are taken from ``start`` up to but not including ``end``, timestamps (milliseconds, or
+    datetimes with a time zone) from ``start_time`` up to but not including ``end_time``.
+
+    ``columns`` are by default offset, timestamp, timestamp_type, key, value and headers; others are
+    topic, partition, timestamp_ms, position, base_offset, producer_id, producer_epoch, sequence,
     leader_epoch, codec, is_control and is_transactional. ``control`` shows control records too.
 
     Batches that the bounds leave out by their headers are not read further, so their CRC is not checked:
@@ -75,36 +93,54 @@ def scan(
     The result is iterated for ``pyarrow.RecordBatch``, has ``schema``, ``to_table()`` and
     ``__arrow_c_stream__``, so that Polars, DuckDB and pyarrow take it directly.
     """
-    names = tuple(DEFAULT_COLUMNS if columns is None else columns)
-    unknown = [name for name in names if name not in COLUMN_NAMES and name not in FILE_COLUMNS]
-    if unknown:
-        known = ", ".join((*FILE_COLUMNS, *COLUMN_NAMES))
-        raise UsageError(f"no column {unknown[0]!r}: there are {known}")
-    if len(set(names)) != len(names):
-        raise UsageError(f"a column is named twice: {', '.join(names)}")
+    names = _column_names(DEFAULT_COLUMNS if columns is None else columns)
     check = Check.ORDER | (Check.CRC if check_crc else Check.NONE)
     if control:
         check |= Check.INCLUDE_CONTROL
     selection = Selection(
-        columns=column_mask(name for name in names if name in COLUMN_NAMES),
-        start=start,
-        end=end,
-        start_time=_milliseconds(start_time),
-        end_time=_milliseconds(end_time),
+        columns=_mask(names),
         check=check,
         views=views,
         batch_rows=batch_rows,
         max_batch_bytes=max_batch_bytes,
         max_decompressed_bytes=max_decompressed_bytes,
     )
-    return Scan(path_list(paths), names, selection, file_system)
+    wanted = _range(offsets, start, end, _milliseconds(start_time), _milliseconds(end_time))
+    find = partial(
+        find_sources, path_list(paths), partition_filter(topics, partitions), file_system
+    )
+    return Scan(find, names, wanted, selection, file_system)
 
 
-def path_list(paths: Paths) -> tuple[str, ...]:
-    listed = (paths,) if isinstance(paths, str | os.PathLike) else tuple(paths)
-    if not listed:
-        raise UsageError("no file to read")
-    return tuple(os.fspath(path) for path in listed)
+def _column_names(columns: Sequence[str]) -> tuple[str, ...]:
+    names = tuple(columns)
+    unknown = [name for name in names if name not in COLUMN_NAMES and name not in FILE_COLUMNS]
+    if unknown:
+        known = ", ".join((*FILE_COLUMNS, *COLUMN_NAMES))
+        raise UsageError(f"no column {unknown[0]!r}: there are {known}")
+    if len(set(names)) != len(names):
+        raise UsageError(f"a column is named twice: {', '.join(names)}")
+    return names
+
+
+def _mask(names: Sequence[str]) -> Column:
+    return column_mask(name for name in names if name in COLUMN_NAMES)
+
+
+def _range(
+    offsets: str | None,
+    start: int | None,
+    end: int | None,
+    start_time: int | None,
+    end_time: int | None,
+) -> OffsetRange:
+    if offsets is None:
+        first = None if start is None else Bound(Anchor.ZERO, start)
+        last = None if end is None else Bound(Anchor.ZERO, end)
+        return OffsetRange(first, last, start_time, end_time)
+    if any(bound is not None for bound in (start, end, start_time, end_time)):
+        raise UsageError("offsets says it all: leave out start, end, start_time and end_time")
+    return parse_offsets(offsets, SYSTEM_CLOCK.now_ms())
 
 
 def _milliseconds(time: Time | None) -> int | None:
@@ -112,30 +148,45 @@ def _milliseconds(time: Time | None) -> int | None:
         return time
     if time.tzinfo is None:
         raise UsageError(f"{time} has no time zone: say which, or give milliseconds since 1970")
-    seconds, microseconds = divmod(round(time.timestamp() * 1_000_000), 1_000_000)
-    return seconds * 1000 + microseconds // 1000
+    return milliseconds_of(time)
 
 
 class Scan:
-    """Files, columns and bounds to be read; see :func:`scan`."""
+    """Partitions, columns and bounds to be read; see :func:`scan`."""
 
     def __init__(
         self,
-        paths: tuple[str, ...],
+        find: Callable[[], Sources],
         columns: tuple[str, ...],
+        wanted: OffsetRange,
         selection: Selection,
         file_system: FileSystem | None = None,
     ) -> None:
-        self.paths = paths
         self.columns = columns
         self.selection = selection
+        #: What was found under the paths, when that was last looked at.
+        self.sources = find()
+        self._find = find
+        self._is_fresh = True
+        self._wanted = wanted
         self._file_system = file_system
-        self._kept = _prune(paths, selection)
-        self.bytes_read = 0
-        self.skipped_batches = 0
-        self.ends: list[FileEnd] = []
         #: Called with the bytes that are done, all files together, once a window.
         self.progress: Progress | None = None
+        self._reader = self._new_reader()
+
+    def with_columns(self, columns: Sequence[str], *, batch_rows: int) -> Scan:
+        """The same records with other columns. What was found under the paths is not looked for again."""
+        names = _column_names(columns)
+        selection = replace(self.selection, columns=_mask(names), batch_rows=batch_rows)
+        first = [self.sources]
+        find = self._find
+        return Scan(
+            lambda: first.pop() if first else find(),
+            names,
+            self._wanted,
+            selection,
+            self._file_system,
+        )
 
     @property
     def schema(self) -> pa.Schema:
@@ -180,77 +231,38 @@ class Scan:
         Raises CorruptionError where a file is damaged, after what stands before the damage. A torn tail
         is no error in the last segment of a partition: ``ends`` tells of it.
         """
-        self.bytes_read = 0
-        self.ends = []
-        decoder = RegionDecoder(self.selection)
-        for number, path in enumerate(self._kept):
-            with open_log_file(path, self._file_system) as log_file:
-                decoder.expect(-1 if log_file.base_offset is None else log_file.base_offset)
-                yield from self._file(log_file, decoder)
-            end = self.ends[-1]
-            torn = end.pause.ending == Ending.INCOMPLETE
-            if not end.is_clean and not (torn and is_last_segment(self._kept, number)):
-                raise end.error()
-        self.skipped_batches = decoder.skipped_batches
+        if not self._is_fresh:
+            self.sources = self._find()
+        self._is_fresh = False
+        self._reader = reader = self._new_reader()
+        for source in self.sources.partitions:
+            yield from reader.read(source)
 
-    def _file(self, log_file: LogFile, decoder: RegionDecoder) -> Iterator[tuple[LogFile, Taken]]:
-        done = self.bytes_read
+    def _new_reader(self) -> PartitionReader:
+        return PartitionReader(self.selection, self._wanted, self._file_system, self._note_progress)
 
-        def note(position: int) -> None:
-            self.bytes_read = done + position
-            if self.progress is not None:
-                self.progress(self.bytes_read)
+    def _note_progress(self, done: int) -> None:
+        if self.progress is not None:
+            self.progress(done)
 
-        if self.selection.views:
-            pauses = _map_file(log_file, decoder)
-        else:
-            pauses = _read_file(log_file, decoder, self.selection, note)
-        for pause in pauses:
-            note(pause.position)
-            if pause.ending != Ending.FULL:
-                self.ends.append(FileEnd(log_file.path, log_file.size, pause))
-            if decoder.rows:
-                yield log_file, decoder.take()
-        self.bytes_read = done + log_file.size
+    @property
+    def ends(self) -> list[FileEnd]:
+        """How each file that was read ended."""
+        return self._reader.ends
 
+    @property
+    def vanished(self) -> list[str]:
+        """Files that were gone before they could be read: a broker deleted them meanwhile."""
+        return self._reader.vanished
 
-def _read_file(
-    log_file: LogFile, decoder: RegionDecoder, selection: Selection, progress: Progress
-) -> Iterator[Pause]:
-    def step(window: Window, at: int) -> Pause:
-        if log_file.is_v07:
-            base_offset = (log_file.base_offset or 0) + window.position
-            return decoder.decode_v07(window.data, at, window.length, base_offset=base_offset)
-        return decoder.decode(
-            window.data, at, window.length, position_base=window.position, guarded=window.guarded
-        )
+    @property
+    def bytes_read(self) -> int:
+        return self._reader.bytes_read
 
-    return walk_windows(
-        log_file, step, max_batch_bytes=selection.max_batch_bytes, progress=progress
-    )
-
-
-def _map_file(log_file: LogFile, decoder: RegionDecoder) -> Iterator[Pause]:
-    if log_file.size > INT32_MAX:
-        raise UsageError(f"{log_file.path}: a segment of 2 GiB or more cannot be read with views")
-    region = log_file.map()
-    at = 0
-    while True:
-        if log_file.is_v07:
-            pause = decoder.decode_v07(
-                region, at, log_file.size, base_offset=log_file.base_offset or 0
-            )
-        else:
-            pause = decoder.decode(region, at, log_file.size, guarded=True)
-        if pause.ending == Ending.LOST:
-            raise StorageError(
-                f"cut short, or could not be read, behind byte {pause.position} while it was mapped",
-                path=log_file.path,
-            )
-        yield pause
-        if pause.ending != Ending.FULL:
-            return
-        at = pause.position
+    @property
+    def skipped_batches(self) -> int:
+        """Batches that the bounds left out by their header alone."""
+        return self._reader.skipped_batches
 
 
 def _constants(log_file: LogFile, columns: tuple[str, ...]) -> dict[str, Any]:
@@ -260,19 +272,3 @@ def _constants(log_file: LogFile, columns: tuple[str, ...]) -> dict[str, Any]:
         "partition": None if place is None else place.partition,
     }
     return {name: values[name] for name in FILE_COLUMNS if name in columns}
-
-
-def _prune(paths: tuple[str, ...], selection: Selection) -> tuple[str, ...]:
-    """The files that can hold a wanted offset, by the names of their own and the next segment."""
-    kept = []
-    for number, path in enumerate(paths):
-        name = parse_segment_name(os.path.basename(path))
-        if name is not None:
-            if selection.end is not None and name.base_offset >= selection.end:
-                continue
-            if selection.start is not None and not is_last_segment(paths, number):
-                following = parse_segment_name(os.path.basename(paths[number + 1]))
-                if following is not None and following.base_offset <= selection.start:
-                    continue
-        kept.append(path)
-    return tuple(kept)

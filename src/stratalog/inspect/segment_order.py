@@ -3,11 +3,34 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from typing import NamedTuple
 
 from stratalog.storage.names import parse_segment_name
 
-__all__ = ["is_last_segment", "segments_in_order"]
+__all__ = ["SegmentSpan", "is_last_segment", "segment_spans", "segments_in_order"]
+
+
+class SegmentSpan(NamedTuple):
+    """Which offsets a segment may hold, by its name and the next one's: from ``base_offset`` up to but
+    not including ``next_offset``. None: the name does not tell, or there is no next one."""
+
+    path: str
+    base_offset: int | None
+    next_offset: int | None
+
+    @property
+    def is_last(self) -> bool:
+        return self.next_offset is None
+
+
+def segment_spans(segments: Sequence[str]) -> Iterator[SegmentSpan]:
+    """The spans of one partition's segments, which are given in order."""
+    names = [parse_segment_name(os.path.basename(path)) for path in segments]
+    bases = [None if name is None else name.base_offset for name in names]
+    for path, base, following in zip_longest(segments, bases, bases[1:]):
+        yield SegmentSpan(path, base, following)
 
 
 def is_last_segment(paths: Sequence[str], number: int) -> bool:

@@ -16,7 +16,6 @@ from typing import Final, Literal
 from stratalog.errors import StorageError
 from stratalog.inspect.counter import Counter
 from stratalog.inspect.segment_order import is_last_segment, segments_in_order
-from stratalog.inspect.walk_file import Progress, entry_size, walk_windows
 from stratalog.records import kernel
 from stratalog.records.columns import Pause
 from stratalog.records.compression import DECOMPRESSED_SIZE_MAX_DEFAULT
@@ -24,6 +23,7 @@ from stratalog.records.layout import INT32_MAX, ROW_WIDTH, Check, Ending, Reason
 from stratalog.records.scan import STRICT
 from stratalog.storage.filesystem import FileSystem
 from stratalog.storage.log_file import LogFile, Window, open_log_file
+from stratalog.storage.walk_file import Progress, entry_size, walk_windows
 
 __all__ = ["FileReport", "Finding", "Severity", "Status", "verify_file", "verify_files"]
 

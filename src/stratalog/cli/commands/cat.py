@@ -1,4 +1,4 @@
-"""``stratalog cat``: the records of log files."""
+"""``stratalog cat``: the records of log directories and log files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from stratalog.cli.options import COLUMNS, FILES, TIME, limits
+from stratalog.cli.options import COLUMNS, OFFSETS, TIME, limits, partitions
 from stratalog.cli.record_columns import RECORD_COLUMNS, record_chunk, record_fields
 from stratalog.cli.reporter import Reporter
 from stratalog.cli.result import ArrowStream, Chunk, Result
@@ -25,7 +25,8 @@ _TEXT_ROWS: Final = 8192  # as Python objects a record takes a kilobyte
 
 
 @click.command("cat", cls=Verb)
-@FILES
+@partitions
+@OFFSETS
 @click.option("--columns", type=COLUMNS, help="Show these columns, in this order.")
 @click.option("--start", type=int, metavar="OFFSET", help="From this offset on.")
 @click.option("--end", type=int, metavar="OFFSET", help="Up to this offset, itself not included.")
@@ -42,13 +43,16 @@ def command(
     reporter: Reporter,
     /,
     *,
-    files: tuple[str, ...],
+    paths: tuple[str, ...],
     columns: tuple[str, ...] | None,
     limit: int | None,
     no_crc: bool,
     **bounds: Any,
 ) -> Result:
-    """Print the records of log files, in the order of the files.
+    """Print the records of log directories, partitions' folders or log files.
+
+    Partitions come by topic and number, records by offset; what a log directory says was deleted is
+    left out. Files come in the order in which they are named, those of one folder by offset.
 
     Stops at damage, after what stands before it. A last batch that is cut off, at the end of the
     last segment, is a warning.
@@ -60,10 +64,10 @@ def command(
     names = RECORD_COLUMNS if columns is None else columns
     enough = _ARROW_ROWS if limit is None else max(limit, 1)
     settings = {**bounds, "check_crc": not no_crc}
-    as_arrow = scan(files, columns=names, batch_rows=min(enough, _ARROW_ROWS), **settings)
+    as_arrow = scan(paths, columns=names, batch_rows=min(enough, _ARROW_ROWS), **settings)
     stored = dict.fromkeys("timestamp_ms" if name == "timestamp" else name for name in names)
-    as_values = scan(files, columns=tuple(stored), batch_rows=min(enough, _TEXT_ROWS), **settings)
-    reporter.expect_files(files)
+    as_values = as_arrow.with_columns(tuple(stored), batch_rows=min(enough, _TEXT_ROWS))
+    reporter.begin(as_arrow.sources)
     return Result(
         fields=record_fields(columns),
         chunks=_chunks(as_values, names, limit, reporter),
@@ -96,7 +100,8 @@ def _batches(records: Scan, limit: int | None, reporter: Reporter) -> Iterator[p
 def _reported(
     records: Scan, items: Iterable[Any], limit: int | None, reporter: Reporter
 ) -> Iterator[Any]:
-    """The items with progress, with the error that ends them, with a warning for every torn tail."""
+    """The items with progress, with the error that ends them, with a warning for every torn tail and
+    for what a broker deleted meanwhile."""
     if limit == 0:
         return
     records.progress = reporter.progress
@@ -104,3 +109,5 @@ def _reported(
     for end in records.ends[: -1 if reporter.error is not None else None]:
         if end.pause.ending == Ending.INCOMPLETE:
             reporter.warn_torn(end)
+    for path in records.vanished:
+        reporter.warn_vanished(path)

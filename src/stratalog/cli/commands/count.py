@@ -1,84 +1,78 @@
-"""``stratalog count``: how many records log files hold."""
+"""``stratalog count``: how many records log directories and log files hold."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 import click
 
-from stratalog.cli.options import FILES, limits
+from stratalog.cli.counting import counted, result_of
+from stratalog.cli.options import OFFSETS, limits, partitions
 from stratalog.cli.reporter import Reporter
-from stratalog.cli.result import Chunk, Field, Kind, Result, chunk_of_rows
+from stratalog.cli.result import Field, Kind, Result
 from stratalog.cli.verb import Verb
-from stratalog.errors import StorageError
-from stratalog.inspect.count import FileCount, count_file
-from stratalog.inspect.segment_order import is_last_segment
-from stratalog.records.layout import Ending
+from stratalog.clock import SYSTEM_CLOCK
+from stratalog.inspect.count_partition import PartitionCount, count_partition
+from stratalog.inspect.offset_range import WHOLE, parse_offsets
+from stratalog.inspect.partition_filter import partition_filter
+from stratalog.inspect.sources import PartitionSource, find_sources
 
 __all__ = ["command"]
 
-_FIELDS: Final = (
-    Field("path", Kind.TEXT),
-    Field("topic", Kind.TEXT),
-    Field("partition", Kind.INTEGER),
+_COUNTS: Final = (
     Field("records", Kind.INTEGER),
     Field("control_records", Kind.INTEGER),
     Field("batches", Kind.INTEGER),
     Field("size_bytes", Kind.INTEGER),
-    Field("first_offset", Kind.INTEGER),
-    Field("last_offset", Kind.INTEGER),
 )
+_OFFSETS: Final = (Field("first_offset", Kind.INTEGER), Field("last_offset", Kind.INTEGER))
+_PLACE: Final = (Field("topic", Kind.TEXT), Field("partition", Kind.INTEGER))
+_SEGMENTS: Final = Field("segments", Kind.INTEGER)
+_FIELDS: Final = {
+    "file": (Field("path", Kind.TEXT), *_PLACE, *_COUNTS, *_OFFSETS),
+    "partition": (*_PLACE, _SEGMENTS, *_COUNTS, *_OFFSETS),
+    "topic": (Field("topic", Kind.TEXT), Field("partitions", Kind.INTEGER), _SEGMENTS, *_COUNTS),
+}
 
 
 @click.command("count", cls=Verb)
-@FILES
+@partitions
+@OFFSETS
+@click.option(
+    "--by",
+    type=click.Choice(list(_FIELDS)),
+    help="What a row is. Default: a file where only files are named, else a partition.",
+)
 @limits
 @click.pass_obj
-def command(reporter: Reporter, /, *, files: tuple[str, ...], **limits: Any) -> Result:
-    """Count the records of log files, exactly and from their headers.
+def command(
+    reporter: Reporter,
+    /,
+    *,
+    paths: tuple[str, ...],
+    topics: tuple[str, ...] | None,
+    partitions: str | None,
+    offsets: str | None,
+    by: str | None,
+    **limits: Any,
+) -> Result:
+    """Count the records of log directories, partitions' folders or log files, exactly.
 
-    One row a file. Where a file is damaged, what stands before the damage is counted.
+    Headers are enough, but where a log begins or --offsets cut inside a segment. Where a file is
+    damaged, what stands before the damage is counted.
     """
-    counts: list[FileCount] = []
-    reporter.expect_files(files)
-    return Result(
-        fields=_FIELDS,
-        chunks=_chunks(files, limits, counts, reporter),
-        total=lambda: _total(counts) if len(counts) > 1 else None,
-    )
+    wanted = WHOLE if offsets is None else parse_offsets(offsets, SYSTEM_CLOCK.now_ms())
+    sources = find_sources(paths, partition_filter(topics, partitions))
+    reporter.begin(sources)
+    by = by or ("partition" if sources.has_folders else "file")
 
+    def count(source: PartitionSource, done: int) -> PartitionCount:
+        return count_partition(
+            source,
+            wanted,
+            **limits,
+            progress=reporter.progress_behind(done),
+            on_error=reporter.fail,
+        )
 
-def _chunks(
-    files: tuple[str, ...], limits: dict[str, Any], counts: list[FileCount], reporter: Reporter
-) -> Iterator[Chunk]:
-    done = 0
-    for number, path in enumerate(files):
-        try:
-            count = count_file(path, **limits, progress=reporter.progress_behind(done))
-        except StorageError as error:
-            reporter.fail(error)
-            continue
-        done += count.size_bytes
-        counts.append(count)
-        _report_end(count, is_last_segment(files, number), reporter)
-        yield chunk_of_rows([_row(count)])
-
-
-def _report_end(count: FileCount, is_last: bool, reporter: Reporter) -> None:
-    if count.end.is_clean:
-        return
-    if is_last and count.end.pause.ending == Ending.INCOMPLETE:
-        reporter.warn_torn(count.end)
-    else:
-        reporter.fail(count.end.error())
-
-
-def _row(count: FileCount) -> tuple[Any, ...]:
-    return tuple(getattr(count, field.name) for field in _FIELDS)
-
-
-def _total(counts: list[FileCount]) -> tuple[Any, ...]:
-    summed = ("records", "control_records", "batches", "size_bytes")
-    sums = {name: sum(getattr(count, name) for count in counts) for name in summed}
-    return ("total", *(sums.get(field.name) for field in _FIELDS[1:]))
+    return result_of(by, _FIELDS[by], counted(sources, count, reporter))

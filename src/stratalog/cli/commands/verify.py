@@ -1,17 +1,21 @@
-"""``stratalog verify``: whether every byte of log files is what it must be."""
+"""``stratalog verify``: whether every byte of log directories and log files is what it must be."""
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final
 
 import click
 
-from stratalog.cli.options import FILES, limits
+from stratalog.cli.options import limits, partitions
 from stratalog.cli.reporter import Reporter
 from stratalog.cli.result import Chunk, Field, Kind, Result, chunk_of_rows
 from stratalog.cli.verb import Verb
+from stratalog.errors import StorageError
+from stratalog.inspect.partition_filter import partition_filter
+from stratalog.inspect.sources import Sources, find_sources
 from stratalog.inspect.verify import FileReport, Finding, verify_files
 
 __all__ = ["command"]
@@ -31,31 +35,51 @@ _FIELDS: Final = (
 
 
 @click.command("verify", cls=Verb)
-@FILES
+@partitions
 @click.option("--deep", is_flag=True, help="Decompress and decode every record, too.")
 @click.option("--gaps", is_flag=True, help="Note missing offsets. Compaction leaves some, rightly.")
 @limits
 @click.pass_obj
-def command(reporter: Reporter, /, *, files: tuple[str, ...], **settings: Any) -> Result:
+def command(
+    reporter: Reporter,
+    /,
+    *,
+    paths: tuple[str, ...],
+    topics: tuple[str, ...] | None,
+    partitions: str | None,
+    **settings: Any,
+) -> Result:
     """Check every CRC, the order of offsets, and the lengths and counts of batches.
 
     One row a file, and every finding with its position. Exit code 1 where there is one, a torn tail
-    included; notes are none. Segments of one folder are checked in the order of their offsets.
+    included; notes are none. Segments of one folder are checked in the order of their offsets, records
+    below a log's start, too.
     """
     reports: list[FileReport] = []
-    reporter.expect_files(files)
+    sources = find_sources(paths, partition_filter(topics, partitions))
+    reporter.begin(sources)
+    for note in sources.notes:
+        reporter.note(note)
     return Result(
         fields=_FIELDS,
-        chunks=_chunks(files, settings, reports, reporter),
+        chunks=_chunks(sources, settings, reports, reporter),
         notes=lambda: [_sentence(finding) for report in reports for finding in report.findings],
     )
 
 
 def _chunks(
-    files: tuple[str, ...], settings: dict[str, Any], reports: list[FileReport], reporter: Reporter
+    sources: Sources, settings: dict[str, Any], reports: list[FileReport], reporter: Reporter
 ) -> Iterator[Chunk]:
+    listed = {path for each in sources.partitions if each.is_listed for path in each.segments}
+
+    def refused(error: StorageError) -> None:
+        if error.errno == errno.ENOENT and error.path in listed:
+            reporter.warn_vanished(error.path)
+        else:
+            reporter.fail(error)
+
     for report in verify_files(
-        files, **settings, progress=reporter.progress, on_error=reporter.fail
+        sources.files, **settings, progress=reporter.progress, on_error=refused
     ):
         reports.append(report)
         if report.status != "ok":

@@ -1,0 +1,95 @@
+"""``stratalog ls``: what lies in log directories."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from stratalog.cli.counting import counted, result_of
+from stratalog.cli.options import limits, partitions
+from stratalog.cli.reporter import Reporter
+from stratalog.cli.result import Field, Kind, Result
+from stratalog.cli.verb import Verb
+from stratalog.inspect.count_partition import PartitionCount, count_partition, size_partition
+from stratalog.inspect.partition_filter import partition_filter
+from stratalog.inspect.sources import PartitionSource, find_sources
+
+__all__ = ["command"]
+
+_PLACE: Final = (Field("topic", Kind.TEXT), Field("partition", Kind.INTEGER))
+_SEGMENTS: Final = Field("segments", Kind.INTEGER)
+_RECORDS: Final = Field("records", Kind.INTEGER)
+_SEEN: Final = (
+    Field("log_bytes", Kind.INTEGER),
+    Field("first_time", Kind.TIME),
+    Field("last_time", Kind.TIME),
+    Field("status", Kind.TEXT),
+)
+_OFFSETS: Final = (Field("start_offset", Kind.INTEGER), Field("end_offset", Kind.INTEGER))
+_FIELDS: Final = {
+    "topic": (
+        Field("topic", Kind.TEXT), Field("partitions", Kind.INTEGER), _SEGMENTS, _RECORDS, *_SEEN,
+    ),
+    "partition": (*_PLACE, _SEGMENTS, _RECORDS, *_OFFSETS, *_SEEN),
+    "segment": (
+        Field("path", Kind.TEXT), *_PLACE, _RECORDS,
+        Field("first_offset", Kind.INTEGER), Field("last_offset", Kind.INTEGER), *_SEEN,
+    ),
+}  # fmt: skip
+#: What is known of a log whose files were not opened.
+_UNOPENED: Final = frozenset(
+    {"path", "topic", "partition", "partitions", "segments", "start_offset", "log_bytes"}
+)
+
+
+@click.command("ls", cls=Verb)
+@partitions
+@click.option(
+    "--by",
+    type=click.Choice(list(_FIELDS)),
+    default="partition",
+    show_default=True,
+    help="What a row is.",
+)
+@click.option("--no-records", is_flag=True, help="Do not open the files: only names and sizes.")
+@limits
+@click.pass_obj
+def command(
+    reporter: Reporter,
+    /,
+    *,
+    paths: tuple[str, ...],
+    topics: tuple[str, ...] | None,
+    partitions: str | None,
+    by: str,
+    no_records: bool,
+    **limits: Any,
+) -> Result:
+    """List the topics, partitions or segments of log directories, with exact counts of records.
+
+    A log holds its start offset up to but not including its end offset. Times are the earliest that
+    a segment begins with, and the latest of all. Files that are not known are told on stderr, and
+    left alone.
+    """
+    sources = find_sources(paths, partition_filter(topics, partitions))
+    reporter.begin(sources)
+    for note in sources.notes:
+        reporter.note(note)
+
+    def count(source: PartitionSource, done: int) -> PartitionCount:
+        if no_records:
+            return size_partition(source)
+        return count_partition(
+            source,
+            every_segment=True,
+            times=True,
+            **limits,
+            progress=reporter.progress_behind(done),
+            on_error=reporter.fail,
+        )
+
+    fields = _FIELDS[by]
+    if no_records:
+        fields = tuple(field for field in fields if field.name in _UNOPENED)
+    return result_of(by, fields, counted(sources, count, reporter))

@@ -1,0 +1,108 @@
+"""Counts of partitions as rows, by file, by partition or by topic: what ``count`` and ``ls`` share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from itertools import chain
+from typing import Any, Final
+
+from stratalog.cli.reporter import Reporter
+from stratalog.cli.result import Chunk, Field, Kind, Result, chunk_of_rows
+from stratalog.errors import StorageError
+from stratalog.inspect.count_partition import PartitionCount, tally
+from stratalog.inspect.sources import PartitionSource, Sources, vanished
+
+__all__ = ["SUMMED", "counted", "result_of"]
+
+Count = Callable[[PartitionSource, int], PartitionCount]
+Rows = Callable[[Iterable[PartitionCount]], Iterator[dict[str, Any]]]
+
+#: What the last row of a table adds up.
+SUMMED: Final = frozenset(
+    {"partitions", "segments", "records", "control_records", "batches", "size_bytes", "log_bytes"}
+)
+
+
+def counted(sources: Sources, count: Count, reporter: Reporter) -> Iterator[PartitionCount]:
+    """The partitions counted one after the other, and told what is wrong with them. ``count`` gets a
+    partition, and the bytes of those before it."""
+    done = 0
+    for source in sources.partitions:
+        try:
+            partition = count(source, done)
+        except StorageError as error:
+            if vanished(source, error):
+                reporter.warn_vanished(error.path)
+            else:
+                reporter.fail(error)
+            continue
+        if partition.unread_files and not partition.segments:
+            continue  # nothing was counted, which is not zero
+        for segment in partition.segments:
+            done += segment.file.size_bytes
+            if segment.status == "torn":
+                reporter.warn_torn(segment.file.end)
+            elif segment.status == "damaged":
+                reporter.fail(segment.file.end.error())
+        yield partition
+
+
+def _file_rows(counts: Iterable[PartitionCount]) -> Iterator[dict[str, Any]]:
+    for count in counts:
+        for segment in count.segments:
+            names = segment.file.__dataclass_fields__
+            values = {name: getattr(segment.file, name) for name in names}
+            yield {**values, "log_bytes": segment.file.log_bytes, "status": segment.status}
+
+
+def _partition_rows(counts: Iterable[PartitionCount]) -> Iterator[dict[str, Any]]:
+    for count in counts:
+        place = count.source.place
+        yield {
+            "topic": None if place is None else place.topic,
+            "partition": None if place is None else place.partition,
+            "start_offset": count.start_offset,
+            "end_offset": count.end_offset,
+            **asdict(tally(count.segments)),
+        }
+
+
+def _topic_rows(counts: Iterable[PartitionCount]) -> Iterator[dict[str, Any]]:
+    topics: dict[str | None, list[PartitionCount]] = {}
+    for count in counts:
+        place = count.source.place
+        topics.setdefault(None if place is None else place.topic, []).append(count)
+    for topic, held in topics.items():
+        segments = chain.from_iterable(count.segments for count in held)
+        yield {"topic": topic, "partitions": len(held), **asdict(tally(segments))}
+
+
+ROWS: Final[dict[str, Rows]] = {
+    "file": _file_rows,
+    "segment": _file_rows,
+    "partition": _partition_rows,
+    "topic": _topic_rows,
+}
+
+
+def result_of(by: str, fields: Sequence[Field], counts: Iterable[PartitionCount]) -> Result:
+    """The counts as rows of these fields; more than one row have a total."""
+    sums = dict.fromkeys((field.name for field in fields if field.name in SUMMED), 0)
+    shown = 0
+
+    def chunks() -> Iterator[Chunk]:
+        nonlocal shown
+        for row in ROWS[by](counts):
+            shown += 1
+            for name in sums:
+                sums[name] += row[name]
+            yield chunk_of_rows([tuple(row[field.name] for field in fields)])
+
+    def total() -> tuple[Any, ...] | None:
+        if shown < 2:
+            return None
+        return ("total", *(sums.get(field.name) for field in fields[1:]))
+
+    assert fields[0].kind is Kind.TEXT, "the total stands there"
+    return Result(fields=tuple(fields), chunks=chunks(), total=total)

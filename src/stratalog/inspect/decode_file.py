@@ -1,0 +1,30 @@
+"""Decode a log file window by window: the step that scan, and a count within bounds, take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stratalog.records.columns import Pause, RegionDecoder
+from stratalog.storage.log_file import LogFile, Window
+from stratalog.storage.walk_file import Progress, walk_windows
+
+__all__ = ["decode_file"]
+
+
+def decode_file(
+    log_file: LogFile, decoder: RegionDecoder, progress: Progress | None = None
+) -> Iterator[Pause]:
+    """Decode the whole file; the caller takes the columns at every pause. Last comes the file's end."""
+
+    def step(window: Window, at: int) -> Pause:
+        if log_file.is_v07:
+            base_offset = (log_file.base_offset or 0) + window.position
+            return decoder.decode_v07(window.data, at, window.length, base_offset=base_offset)
+        return decoder.decode(
+            window.data, at, window.length, position_base=window.position, guarded=window.guarded
+        )
+
+    decoder.expect(-1 if log_file.base_offset is None else log_file.base_offset)
+    return walk_windows(
+        log_file, step, max_batch_bytes=decoder.selection.max_batch_bytes, progress=progress
+    )

@@ -1,0 +1,154 @@
+"""Reads partitions one after the other into columns, also while a broker works on them.
+
+A broker deletes and replaces segments at any time. What is open is read to its end; where the next segment is
+gone, the folder is listed anew and reading goes on behind the offset that was reached.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+
+from stratalog.errors import StorageError, UsageError
+from stratalog.inspect.bounds import Bounds, bounds_of, spans_within
+from stratalog.inspect.decode_file import decode_file
+from stratalog.inspect.offset_range import OffsetRange
+from stratalog.inspect.segment_order import SegmentSpan
+from stratalog.inspect.sources import PartitionSource, relisted, vanished, with_fresh_listing
+from stratalog.records.columns import Pause, RegionDecoder, Selection, Taken
+from stratalog.records.layout import INT32_MAX, Ending
+from stratalog.storage.filesystem import FileSystem
+from stratalog.storage.log_file import LogFile, open_log_file
+from stratalog.storage.walk_file import FileEnd, Progress
+
+__all__ = ["PartitionReader"]
+
+
+class PartitionReader:
+    """One run over partitions: what it met stands in it afterwards."""
+
+    def __init__(
+        self,
+        selection: Selection,
+        wanted: OffsetRange,
+        file_system: FileSystem | None,
+        progress: Progress,
+    ) -> None:
+        self._selection = selection
+        self._wanted = wanted
+        self._file_system = file_system
+        self._progress = progress
+        self._decoder: RegionDecoder | None = None
+        self._skipped_before = 0
+        self.bytes_read = 0
+        self.ends: list[FileEnd] = []
+        #: Files whose records were gone before they could be read.
+        self.vanished: list[str] = []
+
+    @property
+    def skipped_batches(self) -> int:
+        """Batches that the bounds left out by their header alone."""
+        held = 0 if self._decoder is None else self._decoder.skipped_batches
+        return self._skipped_before + held
+
+    def read(self, source: PartitionSource) -> Iterator[tuple[LogFile, Taken]]:
+        """The columns of one partition, file by file. CorruptionError where a file is damaged, after what
+        stands before the damage; a torn tail of the last segment is none."""
+        bounds = with_fresh_listing(
+            source, self._file_system, lambda each: bounds_of(each, self._wanted, self._file_system)
+        )
+        spans = deque(spans_within(source, bounds, self._file_system))
+        missed: set[str] = set()
+        while spans:
+            span = spans.popleft()
+            with ExitStack() as opened:
+                try:
+                    log_file = opened.enter_context(open_log_file(span.path, self._file_system))
+                except StorageError as error:
+                    if not vanished(source, error):
+                        raise
+                    source = relisted(source, self._file_system)
+                    bounds = _behind(bounds, span)
+                    spans = self._go_on(source, bounds, span, missed)
+                    continue
+                yield from self._file(log_file, self._decoder_for(bounds))
+            end = self.ends[-1]
+            is_last = span.path == source.segments[-1]
+            if not end.is_clean and not (is_last and end.pause.ending == Ending.INCOMPLETE):
+                raise end.error()
+
+    def _go_on(
+        self, source: PartitionSource, bounds: Bounds, gone: SegmentSpan, missed: set[str]
+    ) -> deque[SegmentSpan]:
+        """What is left to read where a segment vanished. Retention deleted it, and its records with it;
+        or compaction did, and another segment has what is left of them."""
+        spans = deque(spans_within(source, bounds, self._file_system))
+        if gone.path in missed and spans and spans[0].path == gone.path:
+            spans.popleft()  # it is listed, and cannot be opened: once more would not help
+        missed.add(gone.path)
+        if not spans or (spans[0].base_offset or 0) > (gone.base_offset or 0):
+            self.vanished.append(gone.path)
+        return spans
+
+    def _decoder_for(self, bounds: Bounds) -> RegionDecoder:
+        """The decoder with these bounds: the one there is, where they are the same as before."""
+        selection = replace(
+            self._selection,
+            start=bounds.start,
+            end=bounds.end,
+            start_time=bounds.start_time,
+            end_time=bounds.end_time,
+        )
+        if self._decoder is None or self._decoder.selection != selection:
+            self._skipped_before = self.skipped_batches
+            self._decoder = RegionDecoder(selection)
+        return self._decoder
+
+    def _file(self, log_file: LogFile, decoder: RegionDecoder) -> Iterator[tuple[LogFile, Taken]]:
+        done = self.bytes_read
+
+        def note(position: int) -> None:
+            self.bytes_read = done + position
+            self._progress(self.bytes_read)
+
+        views = self._selection.views
+        pauses = _map_file(log_file, decoder) if views else decode_file(log_file, decoder, note)
+        for pause in pauses:
+            note(pause.position)
+            if pause.ending != Ending.FULL:
+                self.ends.append(FileEnd(log_file.path, log_file.size, pause))
+            if decoder.rows:
+                yield log_file, decoder.take()
+        self.bytes_read = done + log_file.size
+
+
+def _behind(bounds: Bounds, span: SegmentSpan) -> Bounds:
+    """The bounds of what is left when everything before a segment was read."""
+    start = span.base_offset if bounds.start is None else max(bounds.start, span.base_offset or 0)
+    return replace(bounds, start=start)
+
+
+def _map_file(log_file: LogFile, decoder: RegionDecoder) -> Iterator[Pause]:
+    if log_file.size > INT32_MAX:
+        raise UsageError(f"{log_file.path}: a segment of 2 GiB or more cannot be read with views")
+    decoder.expect(-1 if log_file.base_offset is None else log_file.base_offset)
+    region = log_file.map()
+    at = 0
+    while True:
+        if log_file.is_v07:
+            pause = decoder.decode_v07(
+                region, at, log_file.size, base_offset=log_file.base_offset or 0
+            )
+        else:
+            pause = decoder.decode(region, at, log_file.size, guarded=True)
+        if pause.ending == Ending.LOST:
+            raise StorageError(
+                f"cut short, or could not be read, behind byte {pause.position} while it was mapped",
+                path=log_file.path,
+            )
+        yield pause
+        if pause.ending != Ending.FULL:
+            return
+        at = pause.position

@@ -1,0 +1,297 @@
+"""From the paths that a user names to the files that are read: partition by partition, segment by segment.
+
+A path is a file, a partition's folder, or a log directory that holds such folders. Which of these it is, the
+contents say and not the name: ``kafka-logs-1`` could be either. Folders are only listed. What is not known
+in them is told and left alone; links in them are not followed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from stratalog.errors import StorageError, UsageError
+from stratalog.inspect.folder_notes import partition_notes, root_notes
+from stratalog.inspect.log_starts import LogStarts
+from stratalog.inspect.partition_filter import EVERYTHING, PartitionFilter
+from stratalog.inspect.segment_order import segments_in_order
+from stratalog.storage.filesystem import DirEntry, FileSystem, OsFileSystem
+from stratalog.storage.names import (
+    FOREIGN_ROOT_DIRS,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    RECOVERY_CHECKPOINT,
+    is_marked_partition_dir,
+    parse_partition_dir,
+    parse_partition_file,
+    parse_segment_name,
+)
+from stratalog.types import TopicPartition
+
+__all__ = [
+    "PartitionSource",
+    "Paths",
+    "Sources",
+    "find_sources",
+    "path_list",
+    "relisted",
+    "vanished",
+    "with_fresh_listing",
+]
+
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+#: What tells a partition's folder, and a log directory, even where they hold nothing else.
+_PARTITION_FILES: Final = (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA)
+_ROOT_FILES: Final = (META_PROPERTIES, RECOVERY_CHECKPOINT, LOG_START_CHECKPOINT)
+
+#: What listing a path says when it is no folder; opening it as a file then says what is wrong with it.
+_NO_FOLDER: Final = (errno.ENOTDIR, errno.ENOENT, errno.ELOOP)
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSource:
+    """The data files of one partition, in the order of their offsets.
+
+    ``place`` is None for files in a folder that is no partition's. Of what lies below ``log_start`` the
+    log directory says that it was deleted. ``is_listed``: the files were found, not named, so that one of
+    them may be gone before it is opened.
+    """
+
+    folder: str
+    place: TopicPartition | None
+    segments: tuple[str, ...]
+    log_start: int = 0
+    is_listed: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.folder if self.place is None else str(self.place)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Everything that is to be read. ``warnings`` are worth a line always, ``notes`` where folders are
+    what was asked about."""
+
+    partitions: tuple[PartitionSource, ...]
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return tuple(path for source in self.partitions for path in source.segments)
+
+    @property
+    def has_folders(self) -> bool:
+        return any(source.is_listed for source in self.partitions)
+
+
+def path_list(paths: Paths) -> tuple[str, ...]:
+    """The paths as text; UsageError where there is none."""
+    listed = (paths,) if isinstance(paths, str | os.PathLike) else tuple(paths)
+    if not listed:
+        raise UsageError("no file to read")
+    return tuple(os.fspath(path) for path in listed)
+
+
+def find_sources(
+    paths: Paths,
+    wanted: PartitionFilter = EVERYTHING,
+    file_system: FileSystem | None = None,
+) -> Sources:
+    """Everything under these paths that is wanted.
+
+    First files that were named, by folder as they were named, then what lies in folders, by topic and
+    partition. UsageError where one partition is there twice, and where something that was asked for is
+    not there at all.
+    """
+    finder = _Finder(wanted, file_system or OsFileSystem())
+    for path in path_list(paths):
+        finder.add(path)
+    return finder.found()
+
+
+class _Finder:
+    """Takes the paths one after the other."""
+
+    def __init__(self, wanted: PartitionFilter, file_system: FileSystem) -> None:
+        self._wanted = wanted
+        self._file_system = file_system
+        self._files: list[str] = []
+        self._folders: dict[str, PartitionSource] = {}  # by absolute path
+        self._places: list[TopicPartition] = []
+        self._notes: list[str] = []
+        self._starts = LogStarts(file_system)
+
+    def add(self, path: str) -> None:
+        try:
+            entries = self._file_system.list_dir(path)
+        except StorageError as error:
+            if error.errno not in _NO_FOLDER:
+                raise
+            self._files.append(path)
+            return
+        if _is_partition(path, entries):
+            self._add_partition(path, entries)
+        elif _is_root(entries):
+            self._add_root(path, entries)
+        else:
+            raise StorageError(
+                "neither a log directory nor a partition: no <topic>-<partition> folders in it, no segments",
+                path=path,
+            )
+
+    def _add_root(self, path: str, entries: list[DirEntry]) -> None:
+        self._notes += root_notes(path, entries)
+        for entry in entries:
+            place = parse_partition_dir(entry.name)
+            if place is None or not entry.is_dir or is_marked_partition_dir(entry.name):
+                continue
+            if entry.name in FOREIGN_ROOT_DIRS and not self._wanted.names(place.topic):
+                continue
+            self._places.append(place)
+            if not self._wanted.takes(place):
+                continue
+            folder = os.path.join(path, entry.name)
+            try:
+                self._add_partition(folder, self._file_system.list_dir(folder))
+            except StorageError as error:
+                if error.errno != errno.ENOENT:
+                    raise
+                self._notes.append(f"{folder} was deleted meanwhile")
+
+    def _add_partition(self, folder: str, entries: list[DirEntry]) -> None:
+        whole = os.path.abspath(folder)
+        name = os.path.basename(whole)
+        place = parse_partition_dir(name)
+        if place is not None:
+            self._places.append(place)
+        if not self._wanted.takes(place) or whole in self._folders:
+            return
+        self._notes += partition_notes(folder, entries)
+        log_start = 0
+        if place is not None and not is_marked_partition_dir(name):
+            log_start = self._starts.of(os.path.dirname(whole), place)
+        self._folders[whole] = PartitionSource(
+            folder=folder,
+            place=place,
+            segments=_segments(folder, entries),
+            log_start=log_start,
+            is_listed=True,
+        )
+
+    def found(self) -> Sources:
+        listed = sorted(self._folders.values(), key=lambda source: source.place or ("", -1))
+        named = [
+            source
+            for source in _named_files(self._files)
+            if os.path.abspath(source.folder) not in self._folders
+        ]
+        places = [source.place for source in named if source.place is not None]
+        self._wanted.check([*self._places, *places])
+        kept = [source for source in named if self._wanted.takes(source.place)]
+        _refuse_twice(listed, kept)
+        return Sources(
+            partitions=(*kept, *listed),
+            warnings=tuple(self._starts.warnings),
+            notes=tuple(self._notes),
+        )
+
+
+def _is_partition(path: str, entries: list[DirEntry]) -> bool:
+    for entry in entries:
+        if entry.is_file and (
+            parse_partition_file(entry.name) is not None or entry.name in _PARTITION_FILES
+        ):
+            return True
+    # Nothing in it: then there is only the name to go by.
+    return not _is_root(entries) and parse_partition_dir(_name_of(path)) is not None
+
+
+def _is_root(entries: list[DirEntry]) -> bool:
+    return any(
+        entry.name in _ROOT_FILES
+        if entry.is_file
+        else entry.is_dir and parse_partition_dir(entry.name) is not None
+        for entry in entries
+    )
+
+
+def _name_of(path: str) -> str:
+    return os.path.basename(os.path.abspath(path))
+
+
+def _segments(folder: str, entries: Iterable[DirEntry]) -> tuple[str, ...]:
+    names = (e.name for e in entries if e.is_file and parse_segment_name(e.name) is not None)
+    return tuple(os.path.join(folder, name) for name in sorted(names))
+
+
+def _named_files(paths: list[str]) -> Iterator[PartitionSource]:
+    """Segments by their folder; a file whose name is no segment's stands for itself."""
+    groups: dict[str, list[str]] = {}
+    for path in segments_in_order(paths):
+        whole = os.path.abspath(path)
+        is_segment = parse_segment_name(os.path.basename(path)) is not None
+        groups.setdefault(os.path.dirname(whole) if is_segment else whole, []).append(path)
+    for files in groups.values():
+        folder = os.path.dirname(files[0])
+        place = parse_partition_dir(_name_of(folder))
+        yield PartitionSource(folder=folder, place=place, segments=tuple(files))
+
+
+def _refuse_twice(listed: list[PartitionSource], named: list[PartitionSource]) -> None:
+    """One partition in two folders is two histories. Who names files one by one may compare them."""
+    seen: dict[TopicPartition, str] = {}
+    for source in listed:
+        if source.place is None:
+            continue
+        if source.place in seen:
+            raise _twice(source, seen[source.place])
+        seen[source.place] = source.folder
+    for source in named:
+        if source.place in seen:
+            raise _twice(source, seen[source.place])
+
+
+def _twice(source: PartitionSource, other: str) -> UsageError:
+    return UsageError(
+        f"{source.name} is in {other} and in {source.folder}: read them one at a time"
+    )
+
+
+def vanished(source: PartitionSource, error: StorageError) -> bool:
+    """Whether the error says that a file is gone that was there when its folder was listed."""
+    return source.is_listed and error.errno == errno.ENOENT
+
+
+def relisted(source: PartitionSource, file_system: FileSystem | None = None) -> PartitionSource:
+    """The same partition as it is now; without segments where its folder is gone."""
+    try:
+        entries = (file_system or OsFileSystem()).list_dir(source.folder)
+    except StorageError as error:
+        if error.errno != errno.ENOENT:
+            raise
+        entries = []
+    return replace(source, segments=_segments(source.folder, entries))
+
+
+def with_fresh_listing(
+    source: PartitionSource,
+    file_system: FileSystem | None,
+    question: Callable[[PartitionSource], Answer],
+) -> Answer:
+    """The answer to a question about a partition; where a file of it vanished, asked once more."""
+    try:
+        return question(source)
+    except StorageError as error:
+        if not vanished(source, error):
+            raise
+    return question(relisted(source, file_system))

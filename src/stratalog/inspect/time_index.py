@@ -1,0 +1,110 @@
+"""Leaves a sealed segment out by its time index, where the log itself agrees with what the index says.
+
+A segment that was sealed in order ends its time index with its largest timestamp. But an index has no CRC:
+it may be left from a crash, belong to another log, be cut or flipped. So the entry is believed only where the
+batch that it names carries that very timestamp, and no batch behind that a later one. Since times rise, that
+batch mostly lies near the end, and little is read. Whatever is in doubt is read whole.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from stratalog.errors import CorruptionError, StorageError
+from stratalog.inspect.segment_order import SegmentSpan
+from stratalog.storage.batch_finder import places_from
+from stratalog.storage.filesystem import FileSystem, OsFileSystem, ReadableFile
+from stratalog.storage.names import LOG_SUFFIX, FileKind
+
+__all__ = ["ends_before"]
+
+_TIME_ENTRY: Final = Struct(">qi")
+_OFFSET_ENTRY: Final = Struct(">ii")
+#: How much of a segment's end is read for the proof.
+_SEARCH_BYTES_MAX: Final = 1 << 20
+
+
+def ends_before(span: SegmentSpan, time_ms: int, file_system: FileSystem | None = None) -> bool:
+    """Whether every timestamp of a segment that is followed by another is proved to lie before a time."""
+    base_offset, next_offset = span.base_offset, span.next_offset
+    if base_offset is None or next_offset is None or not span.path.endswith(LOG_SUFFIX):
+        return False
+    stem = span.path.removesuffix(LOG_SUFFIX)
+    files = file_system or OsFileSystem()
+    try:
+        largest = _largest(files, stem + FileKind.TIME_INDEX)
+        if largest is None or largest.timestamp >= time_ms:
+            return False
+        offset = base_offset + largest.relative_offset
+        if not base_offset <= offset < next_offset:
+            return False
+        position = _position_before(files, stem + FileKind.OFFSET_INDEX, largest.relative_offset)
+        return _is_largest(files, span.path, position, offset, largest.timestamp)
+    except (StorageError, CorruptionError):
+        return False
+
+
+class _TimeEntry(NamedTuple):
+    timestamp: int
+    relative_offset: int
+
+
+def _largest(files: FileSystem, path: str) -> _TimeEntry | None:
+    """The last entry of a time index; None where it does not rise above the one before, as in the
+    zeros that are set aside for more."""
+    file = files.open_readable(path)
+    try:
+        count, rest = divmod(file.size(), _TIME_ENTRY.size)
+        if count == 0 or rest:
+            return None
+        last = _TimeEntry(*_entry(file, _TIME_ENTRY, count - 1))
+        if count > 1:
+            before = _TimeEntry(*_entry(file, _TIME_ENTRY, count - 2))
+            if last.timestamp <= before.timestamp or last.relative_offset < before.relative_offset:
+                return None
+    finally:
+        file.close()
+    return last
+
+
+def _is_largest(files: FileSystem, path: str, position: int, offset: int, timestamp: int) -> bool:
+    """Whether the batch of a log that holds the offset has the timestamp as its largest, and none behind
+    it has a later one: then an index that was cut short told the truth, too."""
+    file = files.open_readable(path)
+    try:
+        size = file.size()
+        if size - position > _SEARCH_BYTES_MAX:
+            return False
+        batches = [b for b in places_from(file, position, size) if b.last_offset >= offset]
+    finally:
+        file.close()
+    if not batches or batches[0].base_offset > offset or batches[0].max_timestamp != timestamp:
+        return False
+    return max(batch.max_timestamp for batch in batches) == timestamp
+
+
+def _position_before(files: FileSystem, path: str, relative: int) -> int:
+    """The position of the last entry of an offset index that is not behind ``relative``."""
+    file = files.open_readable(path)
+    try:
+        low, high = 0, file.size() // _OFFSET_ENTRY.size
+        position = 0
+        while low < high:
+            middle = (low + high) // 2
+            found, at = _entry(file, _OFFSET_ENTRY, middle)
+            if found <= relative:
+                low, position = middle + 1, at
+            else:
+                high = middle
+    finally:
+        file.close()
+    return max(position, 0)
+
+
+def _entry(file: ReadableFile, layout: Struct, number: int) -> tuple[int, int]:
+    data = bytearray(layout.size)
+    with memoryview(data) as whole:
+        file.read_into(number * layout.size, whole)
+    first, second = layout.unpack(data)
+    return first, second
