@@ -6,31 +6,82 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 
-from stratalog.errors import UsageError
+from stratalog.errors import StorageError, UsageError
+from stratalog.records.layout import INT32_MAX, INT64_MAX, INT64_MIN
 
-__all__ = ["INPUTS", "RecordFields", "read_records"]
+__all__ = ["INPUTS", "RecordFields", "RecordLine", "Stream", "read_records"]
 
 #: A record as ``Logs.append`` takes it.
 RecordFields = dict[str, Any]
 
 _LINE_BYTES_MAX: Final = 256 << 20
+_READ_BYTES: Final = 1 << 20
+_RECORDS_AT_ONCE: Final = 8192
 
 
-def read_records(lines: Iterable[bytes], kind: str) -> Iterator[RecordFields]:
-    """One record a line. UsageError names the line that is none."""
+class RecordLine(NamedTuple):
+    """A record, and the line that it stood in."""
+
+    number: int
+    fields: RecordFields
+
+
+class Stream(Protocol):
+    """Bytes as they come; standard input."""
+
+    def read1(self, size: int, /) -> bytes: ...
+
+
+def read_records(stream: Stream, kind: str) -> Iterator[list[RecordLine]]:
+    """Records as they come, some at a time: nobody waits for lines that were not written yet. UsageError
+    names the first line that is none, after the records before it."""
     parse = INPUTS[kind]
-    for number, line in enumerate(lines, 1):
-        if len(line) > _LINE_BYTES_MAX:
-            raise UsageError(f"line {number}: {len(line)} bytes are too many for a record")
-        line = line.removesuffix(b"\n")
-        try:
-            record = parse(line)
-        except (ValueError, RecursionError) as error:
-            raise UsageError(f"line {number}: {error}") from None
-        if record is not None:
-            yield record
+    number = 0
+    for lines in _lines(stream):
+        some: list[RecordLine] = []
+        for line in lines:
+            number += 1
+            try:
+                fields = parse(line)
+            except (ValueError, RecursionError) as error:
+                if some:
+                    yield some
+                raise UsageError(f"line {number}: {error}") from None
+            if fields is not None:
+                some.append(RecordLine(number, fields))
+            if len(some) == _RECORDS_AT_ONCE:
+                yield some
+                some = []
+        if some:
+            yield some
+
+
+def _lines(stream: Stream) -> Iterator[Iterable[bytes]]:
+    """Whole lines without their ends, as many as one read brought."""
+    begun: list[bytes] = []  # the parts of a line whose end has not come
+    size = 0
+    while chunk := _read(stream):
+        head, *lines = chunk.split(b"\n")
+        begun.append(head)
+        size += len(head)
+        if size > _LINE_BYTES_MAX:
+            raise UsageError(f"a line of more than {_LINE_BYTES_MAX} bytes is no record")
+        if lines:
+            rest = lines.pop()
+            yield [b"".join(begun), *lines]
+            begun, size = [rest], len(rest)
+    if size:
+        yield [b"".join(begun)]
+
+
+def _read(stream: Stream) -> bytes:
+    try:
+        return stream.read1(_READ_BYTES)
+    except OSError as error:
+        detail = (error.strerror or str(error)).lower()
+        raise StorageError(detail, path="standard input", errno=error.errno) from None
 
 
 def _plain(line: bytes) -> RecordFields:
@@ -51,10 +102,12 @@ def _ndjson(line: bytes) -> RecordFields | None:
         "value": _decoded(fields, "value"),
         "headers": _headers(fields.get("headers")),
     }
-    if "timestamp" in fields:
-        record["timestamp"] = _integer(fields["timestamp"], "timestamp")
-    if fields.get("partition") is not None:
-        record["partition"] = _integer(fields["partition"], "partition")
+    for name, smallest, largest in (
+        ("timestamp", INT64_MIN, INT64_MAX),
+        ("partition", 0, INT32_MAX),
+    ):
+        if fields.get(name) is not None:
+            record[name] = _integer(fields[name], name, smallest, largest)
     return record
 
 
@@ -66,9 +119,10 @@ def _decoded(fields: dict[str, Any], name: str) -> bytes | None:
         raise UsageError(f"{name!r} is text in base64, or null")
     try:
         return base64.b64decode(value, validate=True)
-    except binascii.Error:
+    except ValueError as error:  # binascii.Error, or letters that are not ASCII
+        detail = f": {error}" if isinstance(error, binascii.Error) else ""
         raise UsageError(
-            f"{name!r} is not base64, as 'stratalog cat -o ndjson' prints it"
+            f"{name!r} is not base64, as 'stratalog cat -o ndjson' prints it{detail}"
         ) from None
 
 
@@ -81,14 +135,15 @@ def _headers(headers: Any) -> list[tuple[str, bytes | None]]:
     for pair in headers:
         if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str):
             raise UsageError("a header is a pair of text and base64 (or null)")
+        pair[0].encode()  # JSON can name what is no character
         pairs.append((pair[0], _decoded({"header": pair[1]}, "header")))
     return pairs
 
 
-def _integer(value: Any, name: str) -> int | None:
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    raise UsageError(f"{name!r} is a whole number, not {value!r}")
+def _integer(value: Any, name: str, smallest: int, largest: int) -> int:
+    if type(value) is not int or not smallest <= value <= largest:
+        raise UsageError(f"{name!r} is a whole number from {smallest} to {largest}, not {value!r}")
+    return value
 
 
 INPUTS: Final[dict[str, Callable[[bytes], RecordFields | None]]] = {

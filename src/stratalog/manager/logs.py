@@ -10,40 +10,31 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from stratalog.clock import SYSTEM_CLOCK, Clock
-from stratalog.errors import StratalogError, UnknownPartitionError, UsageError
-from stratalog.manager.directory import LogDirectory, read_small_file
-from stratalog.manager.reading import LogRows, StoredRecord, tail_records
+from stratalog.errors import CorruptionError, StorageError, StratalogError, UsageError
+from stratalog.manager.appending import BATCH_BYTES, append_rows, batch_options
+from stratalog.manager.catalogue import Catalogue
+from stratalog.manager.directory import LogDirectory, new_cluster_id
+from stratalog.manager.reading import LogRows, PartitionView, StoredRecord, isolation_of
 from stratalog.manager.rows import PartitionChoice, partition_rows
-from stratalog.manager.topic_file import Topic, TopicFile
+from stratalog.manager.tailing import FollowedFolder, OwnLog, Tailed, tail_records
+from stratalog.manager.topic_file import Topic
 from stratalog.manager.transactions import Transaction, TransactionJournal
-from stratalog.records.builder import BatchBuilder, BatchOptions
+from stratalog.records.builder import BatchOptions
 from stratalog.records.layout import Codec
 from stratalog.storage.damage import OnDamage
-from stratalog.storage.filesystem import FileSystem, OsFileSystem, replace_file
+from stratalog.storage.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.log_config import LogConfig
-from stratalog.storage.log_view import Isolation, LogView
-from stratalog.storage.names import PARTITION_METADATA, TEMPORARY_SUFFIX, check_topic
+from stratalog.storage.log_view import Isolation
 from stratalog.storage.partition_log import AppendResult, PartitionLog, Watermark
-from stratalog.storage.partition_metadata import (
-    decode_partition_metadata,
-    encode_partition_metadata,
-    new_topic_id,
-)
-from stratalog.storage.producers import Origin
-from stratalog.storage.read_only import open_view
+from stratalog.storage.read_only import check_format, folder_trace, open_view
 from stratalog.types import TopicPartition
 
 __all__ = ["Logs", "open_logs"]
-
-#: Batches of one append are handed to the log in pieces of about this size.
-_PIECE_BYTES: Final = 1 << 20
-_BATCH_BYTES: Final = 128 << 10
-_CODECS: Final = {codec.name.lower(): codec for codec in Codec}
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -65,20 +56,28 @@ def open_logs(
     ``on_damage`` says what recovery does where sound records stand behind damaged ones.
     """
     listed = (directories,) if isinstance(directories, str | os.PathLike) else tuple(directories)
-    if not listed:
-        raise UsageError("no log directory to open")
+    if not listed or not all(isinstance(each, str | os.PathLike) for each in listed):
+        raise UsageError(f"no log directory to open: {directories!r}")
     return Logs(
         [os.fspath(path) for path in listed],
         read_only=read_only,
         sync=sync,
-        on_damage=OnDamage(on_damage),
+        on_damage=_on_damage(on_damage),
         file_system=file_system or OsFileSystem(),
         clock=clock,
     )
 
 
+def _on_damage(on_damage: OnDamage | str) -> OnDamage:
+    try:
+        return OnDamage(on_damage)
+    except ValueError:
+        names = ", ".join(each.value for each in OnDamage)
+        raise UsageError(f"on_damage is one of {names}, not {on_damage!r}") from None
+
+
 class Logs:
-    """Open log directories; see :func:`open_logs`. A context manager."""
+    """Open log directories; see :func:`open_logs`. A context manager. Threads may share it."""
 
     def __init__(
         self,
@@ -98,67 +97,67 @@ class Logs:
         self._lock = threading.RLock()
         self._turn = 0
         self._open: dict[TopicPartition, PartitionLog] = {}
+        self._transactions: set[Transaction] = set()
         self._is_closed = False
         with ExitStack() as opened:
+            # Everything is looked at before anything is changed: what cannot be opened stays as it is.
             self._directories: list[LogDirectory] = []
             for root in roots:
-                directory = LogDirectory(root, file_system, clock, read_only=read_only)
+                directory = LogDirectory(root, file_system, read_only=read_only)
                 opened.callback(directory.release)
                 self._directories.append(directory)
-            self._topic_files = [TopicFile(file_system, each.root) for each in self._directories]
-            self._homes = self._find_partitions()
-            self._journal = TransactionJournal(file_system, roots[0])
+            self._catalogue = Catalogue(self._directories, file_system, read_only=read_only)
+            self._journals = [TransactionJournal(file_system, root) for root in roots]
             if not read_only:
-                self._complete_topics()
-                self._journal.settle(self)
+                opened.callback(self._abandon)
+                self._begin()
             opened.pop_all()
 
-    def _find_partitions(self) -> dict[TopicPartition, int]:
-        homes: dict[TopicPartition, int] = {}
-        for number, directory in enumerate(self._directories):
-            for place in directory.partitions():
-                if place in homes:
-                    raise UsageError(
-                        f"{place} is in two log directories: {directory.root} and "
-                        f"{self._directories[homes[place]].root}"
-                    )
-                homes[place] = number
-        return homes
+    def _begin(self) -> None:
+        for journal in self._journals:
+            journal.read()
+        cluster_id, node_id = _identity(self._directories)
+        for directory in self._directories:
+            directory.begin(cluster_id, node_id, self._clock.now_ms())
+        self._catalogue.complete()
+        for journal in self._journals:
+            journal.settle(self._log_to_settle, self._clock.now_ms())
 
-    def _complete_topics(self) -> None:
-        """Make the folders of a topic whose creation was interrupted."""
-        for number, topics in enumerate(self._topic_files):
-            for topic in topics.topics.values():
-                for partition in topic.partitions:
-                    place = TopicPartition(topic.name, partition)
-                    if place not in self._homes:
-                        self._make_folder(place, number, topic.topic_id)
+    def _log_to_settle(self, place: TopicPartition) -> PartitionLog | None:
+        """None where it is not here, or damaged: who asks for it gets to know why."""
+        if place not in self._catalogue.homes:
+            return None
+        try:
+            return self._open_log(place)
+        except CorruptionError:
+            return None
+
+    def _abandon(self) -> None:
+        for log in self._open.values():
+            log.abandon()
+
+    @property
+    def damage(self) -> tuple[CorruptionError, ...]:
+        """Files of the directories that could not be read and are gone on without: a damaged checkpoint
+        is taken for an empty one, as Kafka does. Recovery is then longer, and records that were deleted
+        by ``delete_records`` may be there again."""
+        found = list(self._catalogue.damage)
+        for directory in self._directories:
+            found += directory.damage
+        return tuple(found)
 
     # Topics.
 
     def topics(self) -> dict[str, Topic]:
         """Every topic, by its name."""
-        found: dict[str, list[int]] = {}
-        for place in self._homes:
-            found.setdefault(place.topic, []).append(place.partition)
-        return {name: self._topic(name, found[name]) for name in sorted(found)}
+        return self._catalogue.topics()
 
     def topic(self, name: str) -> Topic:
-        partitions = [place.partition for place in self._homes if place.topic == name]
-        if not partitions:
-            there = sorted({place.topic for place in self._homes})
-            raise UnknownPartitionError(
-                f"no topic {name!r}: "
-                + (f"there are {', '.join(there[:10])}" if there else "there is none yet")
-            )
-        return self._topic(name, partitions)
+        return self._catalogue.topic(name)
 
-    def _topic(self, name: str, partitions: list[int]) -> Topic:
-        for topics in self._topic_files:
-            known = topics.topics.get(name)
-            if known is not None:
-                return Topic(name, known.topic_id, tuple(sorted(partitions)), known.config)
-        return Topic(name, None, tuple(sorted(partitions)))
+    def topic_id(self, topic: str) -> bytes | None:
+        """The topic's id, from its file or a partition's; None where it has none."""
+        return self._catalogue.topic_id(topic)
 
     def create(
         self,
@@ -171,64 +170,14 @@ class Logs:
         """Create a topic. Configs go by Kafka's names, in a mapping (``{"retention.ms": 60000}``) or as
         keywords (``retention_ms=60000``). Each partition goes to the directory with fewest."""
         self._check_writable()
-        check_topic(topic)
-        if partitions < 1:
-            raise UsageError(f"a topic has at least one partition, not {partitions}")
-        config = LogConfig.of(configs, **names)
         with self._lock:
-            if any(place.topic == topic for place in self._homes):
-                raise UsageError(f"topic {topic!r} is there already")
-            topic_id = new_topic_id()
-            homes = self._choose_homes(partitions)
-            # What is to be comes first: a crash from here on is completed by whoever opens next.
-            for number in sorted(set(homes)):
-                own = tuple(each for each, home in enumerate(homes) if home == number)
-                self._topic_files[number].put(Topic(topic, topic_id, own, config))
-            for partition, number in enumerate(homes):
-                self._make_folder(TopicPartition(topic, partition), number, topic_id)
-            return self.topic(topic)
+            return self._catalogue.create(topic, partitions, LogConfig.of(configs, **names))
 
     def add_partitions(self, topic: str, partitions: int) -> Topic:
         """Let a topic have at least so many partitions. Keys may go elsewhere from then on."""
         self._check_writable()
         with self._lock:
-            known = self.topic(topic)
-            missing = [each for each in range(partitions) if each not in known.partitions]
-            topic_id = self.topic_id(topic) or new_topic_id()
-            homes = dict(zip(missing, self._choose_homes(len(missing)), strict=True))
-            for number in sorted(set(homes.values())):
-                file = self._topic_files[number]
-                own = file.topics.get(topic)
-                listed = {
-                    *(own.partitions if own else ()),
-                    *(p for p, h in homes.items() if h == number),
-                }
-                file.put(Topic(topic, topic_id, tuple(sorted(listed)), known.config))
-            for partition, number in homes.items():
-                self._make_folder(TopicPartition(topic, partition), number, topic_id)
-            return self.topic(topic)
-
-    def _choose_homes(self, partitions: int) -> list[int]:
-        counts = [0] * len(self._directories)
-        for number in self._homes.values():
-            counts[number] += 1
-        homes = []
-        for _ in range(partitions):
-            number = counts.index(min(counts))
-            counts[number] += 1
-            homes.append(number)
-        return homes
-
-    def _make_folder(self, place: TopicPartition, number: int, topic_id: bytes | None) -> None:
-        directory = self._directories[number]
-        folder = directory.folder(place)
-        self._file_system.make_dir(folder)
-        if topic_id is not None:
-            path = os.path.join(folder, PARTITION_METADATA)
-            data = encode_partition_metadata(topic_id)
-            replace_file(self._file_system, path, path + TEMPORARY_SUFFIX, data)
-        self._file_system.sync_dir(directory.root)
-        self._homes[place] = number
+            return self._catalogue.add_partitions(topic, partitions)
 
     # Partitions.
 
@@ -241,18 +190,20 @@ class Logs:
 
     def _open_log(self, place: TopicPartition) -> PartitionLog:
         with self._lock:
+            if self._is_closed:
+                raise _closed()
             log = self._open.get(place)
             if log is not None:
                 return log
-            directory = self._directory_of(place)
-            folder = directory.folder(place)
+            directory = self._catalogue.home(place)
+            check_format(directory.folder(place), self._file_system)
             log = PartitionLog.open(
-                folder,
-                self._topic(place.topic, [place.partition]).config,
+                directory.folder(place),
+                self._catalogue.config(place.topic),
                 file_system=self._file_system,
                 clock=self._clock,
-                recovery_point=max(directory.recovery_points.offsets.get(place, 0), 0),
-                log_start=max(directory.log_starts.offsets.get(place, 0), 0),
+                recovery_point=directory.recovery_points.of(place),
+                log_start=directory.log_starts.of(place),
                 is_clean=directory.was_clean,
                 on_damage=self._on_damage,
                 watermark=Watermark.SYNCED if self._sync else Watermark.WRITTEN,
@@ -260,34 +211,32 @@ class Logs:
             self._open[place] = log
             return log
 
-    def _directory_of(self, place: TopicPartition) -> LogDirectory:
-        number = self._homes.get(place)
-        if number is None:
-            topic = self.topic(place.topic)  # says so where the topic is unknown
-            raise UnknownPartitionError(
-                f"topic {place.topic!r} has no partition {place.partition}: there are "
-                f"{', '.join(map(str, topic.partitions[:10]))}"
-            )
-        return self._directories[number]
-
-    def _view(self, place: TopicPartition) -> LogView:
+    def _look(self, place: TopicPartition) -> PartitionView:
         """What a reader sees of a partition now."""
         if not self._read_only:
-            return self.partition(*place).view
-        directory = self._directory_of(place)
-        return open_view(
+            return PartitionView(place, self.partition(*place).view)
+        directory = self._catalogue.home(place)
+        directory.log_starts.read()  # its writer may have raised it
+        found = open_view(
             directory.folder(place),
             self._file_system,
-            log_start=max(directory.log_starts.offsets.get(place, 0), 0),
-            config=self._topic(place.topic, [place.partition]).config,
+            log_start=directory.log_starts.of(place),
+            config=self._catalogue.config(place.topic),
             now_ms=self._clock.now_ms(),
         )
+        return PartitionView(place, *found)
 
     def places(self, topic: str, partitions: int | Iterable[int] | None) -> list[TopicPartition]:
+        """The partitions that are meant: all, one, or those listed."""
         if partitions is None:
-            return [TopicPartition(topic, each) for each in self.topic(topic).partitions]
+            partitions = self._catalogue.partitions(topic)
         listed = (partitions,) if isinstance(partitions, int) else tuple(partitions)
-        return [TopicPartition(topic, each) for each in listed]
+        places = [TopicPartition(topic, each) for each in dict.fromkeys(listed)]
+        for place in places:
+            self._catalogue.home(place)
+        if not places:
+            raise UsageError(f"no partition of {topic!r} is named")
+        return places
 
     # Writing.
 
@@ -299,14 +248,16 @@ class Logs:
         partition: int | None = None,
         codec: Codec | str = Codec.NONE,
         level: int | None = None,
-        batch_bytes: int = _BATCH_BYTES,
+        batch_bytes: int = BATCH_BYTES,
         sync: bool | None = None,
     ) -> list[AppendResult]:
         """Append records: Records, mappings, (key, value) pairs, bytes or text, or anything that speaks
         Arrow (``key``, ``value``, ``timestamp``, ``headers``, ``partition``). Without ``partition`` a
         record's own counts, then the hash of its key, then each call takes the next in turn.
 
-        Answers one result for each partition that got records: its first and last offset.
+        Answers one result for each partition that got records: its first and last offset. Records go in
+        some thousands at a time: an error leaves in the logs what went in before (a ``transaction`` is
+        all or nothing).
         """
         written = self.append_by_partition(
             topic, data, partition=partition, codec=codec, level=level,
@@ -322,12 +273,26 @@ class Logs:
         partition: int | None = None,
         codec: Codec | str = Codec.NONE,
         level: int | None = None,
-        batch_bytes: int = _BATCH_BYTES,
+        batch_bytes: int = BATCH_BYTES,
         sync: bool | None = None,
     ) -> dict[int, AppendResult]:
         """The same, with the results by partition."""
-        options = BatchOptions(codec=_codec(codec), level=level, batch_bytes=batch_bytes)
-        return self._append(topic, data, partition, options, None, sync)
+        options = batch_options(codec, level, batch_bytes)
+        written: dict[int, AppendResult] = {}
+        wants_sync = self._sync if sync is None else sync
+        try:
+            self._append(topic, data, partition, options, None, written)
+        except BaseException:
+            with suppress(StratalogError):  # the first error is the one to tell
+                self._sync_written(topic, written, wants_sync=wants_sync)
+            raise
+        self._sync_written(topic, written, wants_sync=wants_sync)
+        return written
+
+    def _sync_written(self, topic: str, written: Iterable[int], *, wants_sync: bool) -> None:
+        if wants_sync:
+            for number in written:
+                self.partition(topic, number).sync()
 
     def _append(
         self,
@@ -336,46 +301,46 @@ class Logs:
         partition: int | None,
         options: BatchOptions,
         transaction: Transaction | None,
-        sync: bool | None = None,
-    ) -> dict[int, AppendResult]:
+        written: dict[int, AppendResult],
+    ) -> None:
         self._check_writable()
         self._turn += 1
-        choice = PartitionChoice(self.topic(topic).partitions, partition, self._turn)
-        written: dict[int, AppendResult] = {}
-        try:
-            for number, rows in partition_rows(data, choice, self._clock.now_ms()):
-                log = self.partition(topic, number)
-                if transaction is not None:
-                    transaction.join(TopicPartition(topic, number))
-                builder = BatchBuilder(
-                    options if transaction is None else transaction.options(log, options)
-                )
-                row = 0
-                while row < rows.count:
-                    row = builder.append(rows, row=row, out_bytes_max=_PIECE_BYTES)
-                    result = log.append(builder.out, origin=Origin.CLIENT)
-                    first = written.get(number, result).first_offset
-                    written[number] = result._replace(first_offset=first)
-                    builder.out.clear()
-                    builder.next_offset = 0
-                if transaction is not None:
-                    transaction.advance(log, builder.next_sequence)
-        finally:
-            if sync is not False and (self._sync or sync):
-                for number in written:
-                    self.partition(topic, number).sync()
-        return written
+        choice = PartitionChoice(
+            self._catalogue.partitions(topic), partition, self._turn,
+            missing=self._catalogue.missing(topic),
+        )  # fmt: skip
+        for number, rows in partition_rows(data, choice, self._clock.now_ms):
+            place = TopicPartition(topic, number)
+            log = self.partition(topic, number)
+            if transaction is not None:
+                transaction.join(place)
+
+            def note(result: AppendResult, number: int = number) -> None:
+                first = written.get(number, result).first_offset
+                written[number] = result._replace(first_offset=first)
+
+            append_rows(log, place, rows, options, transaction, note)
 
     def append_within(
         self,
         transaction: Transaction,
         topic: str,
         data: Any,
+        *,
         partition: int | None,
-        options: BatchOptions,
+        codec: Codec | str,
+        level: int | None,
+        batch_bytes: int,
     ) -> list[AppendResult]:
         """The same within a transaction, which syncs when it ends."""
-        written = self._append(topic, data, partition, options, transaction, sync=False)
+        written: dict[int, AppendResult] = {}
+        options = batch_options(codec, level, batch_bytes)
+        try:
+            self._append(topic, data, partition, options, transaction, written)
+        except BaseException:
+            if written:
+                transaction.spoil()
+            raise
         return [written[number] for number in sorted(written)]
 
     def now_ms(self) -> int:
@@ -388,8 +353,16 @@ class Logs:
             txn.append("orders", ...)
             txn.append("payments", ...)
         """
-        self._check_writable()
-        return Transaction(self, self._journal)
+        with self._lock:
+            self._check_writable()
+            transaction = Transaction(self, self._journals[0])
+            self._transactions.add(transaction)
+            return transaction
+
+    def forget(self, transaction: Transaction) -> None:
+        """A transaction is over."""
+        with self._lock:
+            self._transactions.discard(transaction)
 
     # Reading.
 
@@ -407,17 +380,19 @@ class Logs:
         batch_rows: int = 65536,
     ) -> LogRows:
         """Records as they are now, from ``start`` up to ``end`` (offsets) and between two times
-        (milliseconds). Iterate for Arrow record batches, or take ``records()`` or ``to_table()``."""
-        places = self.places(topic, partitions)
+        (milliseconds). Iterate for Arrow record batches, or take ``records()`` or ``to_table()``.
+        OffsetOutOfRangeError where a partition does not reach to ``start``, or begins behind it."""
+        self._check_open()
         return LogRows(
-            [(place, self._view(place)) for place in places],
+            [self._look(place) for place in self.places(topic, partitions)],
             start=start,
             end=end,
             start_time=start_time,
             end_time=end_time,
             columns=columns,
-            isolation=Isolation(isolation),
+            isolation=isolation_of(isolation),
             batch_rows=batch_rows,
+            is_closed=lambda: self._is_closed,
         )
 
     def tail(
@@ -431,17 +406,30 @@ class Logs:
     ) -> Iterator[StoredRecord]:
         """Records as they come, from now on or from offset ``start``. Ends when none came for
         ``timeout_s``; without, never, but for the closing of the logs."""
-        self._check_writable()
-        logs = {place: self.partition(*place) for place in self.places(topic, partitions)}
-        return tail_records(logs, start, Isolation(isolation), timeout_s)
+        self._check_open()
+        places = self.places(topic, partitions)
+        logs = {place: self._tailed(place) for place in places}
+        return tail_records(logs, start, isolation_of(isolation), timeout_s)
+
+    def _tailed(self, place: TopicPartition) -> Tailed:
+        if not self._read_only:
+            return OwnLog(place, self.partition(*place))
+        folder = self._catalogue.home(place).folder(place)
+        return FollowedFolder(
+            lambda: self._look(place),
+            lambda: folder_trace(folder, self._file_system),
+            lambda: self._is_closed,
+        )
 
     def earliest(self, topic: str, partition: int = 0) -> int:
         """The first offset that is there."""
-        return self._view(TopicPartition(topic, partition)).log_start
+        self._check_open()
+        return self._look(TopicPartition(topic, partition)).view.log_start
 
     def latest(self, topic: str, partition: int = 0) -> int:
         """The offset that the next record will get."""
-        return self._view(TopicPartition(topic, partition)).log_end
+        self._check_open()
+        return self._look(TopicPartition(topic, partition)).view.log_end
 
     # Looking after.
 
@@ -456,37 +444,41 @@ class Logs:
         """Apply retention to every partition; how many segments went."""
         self._check_writable()
         gone = 0
-        for place in list(self._homes):
+        for place in self._catalogue.homes:
             log = self.partition(*place)
             gone += len(log.retain().deletions)
             log.remove_due()
+            log.expire_producers()
         self.checkpoint()
         return gone
 
     def flush(self) -> None:
         """Bring all to the disk, and write down that recovery need not look at it."""
+        self._check_writable()
         for log in list(self._open.values()):
             log.flush()
+            log.sync()  # what is on the disk may be seen
         self.checkpoint()
 
     def checkpoint(self) -> None:
         """Write recovery points, log starts and high watermarks into the roots."""
         self._check_writable()
         with self._lock:
-            for number, directory in enumerate(self._directories):
-                self._checkpoint(number, directory)
+            for number in range(len(self._directories)):
+                self._checkpoint(number)
 
-    def _checkpoint(self, number: int, directory: LogDirectory) -> None:
-        logs = {place: log for place, log in self._open.items() if self._homes.get(place) == number}
-        here = {place for place, home in self._homes.items() if home == number}
+    def _checkpoint(self, number: int) -> None:
+        directory, homes = self._directories[number], self._catalogue.homes
+        logs = {place: log for place, log in self._open.items() if homes[place] == number}
 
         def merged(
             old: dict[TopicPartition, int], new: dict[TopicPartition, int]
         ) -> dict[TopicPartition, int]:
+            """What is said of partitions that are not open stays; not of those that moved away."""
             kept = {
                 place: offset
                 for place, offset in old.items()
-                if place not in logs and (place in here or place not in self._homes)
+                if place not in logs and homes.get(place, number) == number
             }
             return dict(sorted({**kept, **new}.items()))
 
@@ -504,45 +496,51 @@ class Logs:
     # The end.
 
     def close(self) -> None:
-        """Close every log, write the checkpoints, mark the stop as orderly, let go of the locks."""
+        """End every transaction that is open by aborting it, close every log, write the checkpoints,
+        mark the stop as orderly, let go of the locks. The first error is raised when all that can be
+        done is done."""
+        failures: list[StratalogError] = []
+        for transaction in list(self._transactions):
+            _try(transaction.end, failures)
         with self._lock:
             if self._is_closed:
                 return
             self._is_closed = True
             try:
                 if not self._read_only:
-                    self._close_all()
+                    self._close_all(failures)
             finally:
                 for directory in self._directories:
                     directory.release()
-
-    def _close_all(self) -> None:
-        failures: list[StratalogError] = []
-        failed: set[int] = set()
-        for place, log in self._open.items():
-            try:
-                log.close()
-                log.remove_due(all_of_them=True)
-                if log.failure is not None:
-                    failed.add(self._homes[place])
-            except StratalogError as error:
-                failed.add(self._homes[place])
-                failures.append(error)
-        for number, directory in enumerate(self._directories):
-            if number in failed:
-                continue  # what its logs could not write, no checkpoint may claim
-            self._checkpoint(number, directory)
-            loaded = all(
-                place in self._open for place, home in self._homes.items() if home == number
-            )
-            if directory.was_clean or loaded:
-                directory.mark_clean()
         if failures:
             raise failures[0]
 
-    def _check_writable(self) -> None:
+    def _close_all(self, failures: list[StratalogError]) -> None:
+        homes = self._catalogue.homes
+        failed: set[int] = set()
+        with suppress(StorageError):  # it does no harm as it is
+            for journal in self._journals:
+                journal.tidy()
+        for place, log in self._open.items():
+            if not _try(log.close, failures) or log.failure is not None:
+                failed.add(homes[place])
+            _try(lambda log=log: log.remove_due(all_of_them=True), failures)
+        for number, directory in enumerate(self._directories):
+            if number in failed:
+                continue  # what its logs could not write, no checkpoint may claim
+            # Those that were not opened are as they were: well, if the last stop was orderly.
+            is_clean = directory.was_clean or all(
+                place in self._open for place, home in homes.items() if home == number
+            )
+            if _try(lambda number=number: self._checkpoint(number), failures) and is_clean:
+                _try(directory.mark_clean, failures)
+
+    def _check_open(self) -> None:
         if self._is_closed:
-            raise UsageError("these logs are closed")
+            raise _closed()
+
+    def _check_writable(self) -> None:
+        self._check_open()
         if self._read_only:
             raise UsageError("opened to be read only: open without read_only to write")
 
@@ -557,20 +555,35 @@ class Logs:
     ) -> None:
         self.close()
 
-    def topic_id(self, topic: str) -> bytes | None:
-        """The topic's id, from its file or a partition's; None where it has none."""
-        known = self.topic(topic)
-        if known.topic_id is not None:
-            return known.topic_id
-        place = TopicPartition(topic, known.partitions[0])
-        path = os.path.join(self._directory_of(place).folder(place), PARTITION_METADATA)
-        data = read_small_file(self._file_system, path)
-        return None if data is None else decode_partition_metadata(data).topic_id
+
+def _identity(directories: Sequence[LogDirectory]) -> tuple[str, int]:
+    """The cluster and the node that all directories belong to. Kafka, too, refuses to mix them."""
+    clusters: dict[str, str] = {}
+    nodes: dict[int, str] = {}
+    for directory in directories:
+        meta = directory.meta
+        if meta is not None and meta.cluster_id is not None:
+            clusters.setdefault(meta.cluster_id, directory.root)
+        if meta is not None and meta.node_id is not None:
+            nodes.setdefault(meta.node_id, directory.root)
+    for name, known in (("cluster.id", clusters), ("node.id", nodes)):
+        if len(known) > 1:
+            (one, here), (other, there) = list(known.items())[:2]
+            raise UsageError(
+                f"{here} and {there} do not belong together: {name} is {one} and {other}"
+            )
+    return next(iter(clusters), None) or new_cluster_id(), next(iter(nodes), 1)
 
 
-def _codec(codec: Codec | str) -> Codec:
-    if isinstance(codec, str):
-        if codec.lower() not in _CODECS:
-            raise UsageError(f"no codec {codec!r}: there are {', '.join(_CODECS)}")
-        return _CODECS[codec.lower()]
-    return codec
+def _try(call: Any, failures: list[StratalogError]) -> bool:
+    """Call it; whether it went well."""
+    try:
+        call()
+    except StratalogError as error:
+        failures.append(error)
+        return False
+    return True
+
+
+def _closed() -> UsageError:
+    return UsageError("these logs are closed")

@@ -1,13 +1,12 @@
-"""Records of open logs for users: Arrow batches, Python objects, or a tail that goes on."""
+"""Records of open logs for users: Arrow batches, or Python objects."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from stratalog.errors import UsageError
+from stratalog.errors import CorruptionError, StorageError, UsageError
 from stratalog.records.columns import (
     COLUMN_NAMES,
     DEFAULT_COLUMNS,
@@ -20,18 +19,15 @@ from stratalog.records.columns import (
 from stratalog.records.layout import TimestampType
 from stratalog.records.model import RecordHeader
 from stratalog.storage.log_view import Isolation, LogView
-from stratalog.storage.partition_log import PartitionLog
 from stratalog.storage.record_reader import read_columns
 from stratalog.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["LogRows", "StoredRecord", "tail_records"]
+__all__ = ["LogRows", "PartitionView", "StoredRecord", "isolation_of"]
 
 _PLACE_COLUMNS: Final = ("topic", "partition")
-#: While several partitions are tailed, each is asked again after so long.
-_POLL_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,32 +44,51 @@ class StoredRecord:
     headers: tuple[RecordHeader, ...]
 
 
+class PartitionView(NamedTuple):
+    """A partition as it is at one moment. Where its end is ``damage`` and not the end of what was
+    written, whoever reads that far is told."""
+
+    place: TopicPartition
+    view: LogView
+    damage: CorruptionError | None = None
+
+
 class LogRows:
     """Records to be read, as they were when this was made. Iterating reads them, as often as wanted."""
 
     def __init__(
         self,
-        views: Sequence[tuple[TopicPartition, LogView]],
+        views: Sequence[PartitionView],
         *,
-        start: int | None,
-        end: int | None,
-        start_time: int | None,
-        end_time: int | None,
-        columns: Sequence[str] | None,
-        isolation: Isolation,
-        batch_rows: int,
+        start: int | None = None,
+        end: int | None = None,
+        start_time: int | None = None,
+        end_time: int | None = None,
+        columns: Sequence[str] | None = None,
+        isolation: Isolation = Isolation.UNCOMMITTED,
+        batch_rows: int = 65536,
+        is_closed: Callable[[], bool] = lambda: False,
     ) -> None:
+        self.columns = _checked(columns)
         self._views = list(views)
         self._start = start
         self._end = end
-        self._times = (start_time, end_time)
-        self.columns = (*_PLACE_COLUMNS, *DEFAULT_COLUMNS) if columns is None else tuple(columns)
-        for name in self.columns:
-            if name not in COLUMN_NAMES and name not in _PLACE_COLUMNS:
-                known = ", ".join((*_PLACE_COLUMNS, *COLUMN_NAMES))
-                raise UsageError(f"no column {name!r}: there are {known}")
+        self._selection = Selection(
+            columns=column_mask([name for name in self.columns if name in COLUMN_NAMES]),
+            start_time=start_time,
+            end_time=end_time,
+            batch_rows=batch_rows,
+        )
         self._isolation = isolation
-        self._batch_rows = batch_rows
+        self._is_closed = is_closed
+        for name, bound in (
+            ("start", start), ("end", end), ("start_time", start_time), ("end_time", end_time)
+        ):  # fmt: skip
+            if bound is not None and type(bound) is not int:
+                raise UsageError(f"{name} is a whole number, not {bound!r}")
+        if start is not None:
+            for each in self._views:
+                each.view.check_range(start)
 
     @property
     def schema(self) -> pa.Schema:
@@ -93,15 +108,10 @@ class LogRows:
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         from stratalog.records.arrow import ArrowBatches
 
-        batches = ArrowBatches(self.schema, rows_max=self._batch_rows)
-        selection = self._selection([name for name in self.columns if name in COLUMN_NAMES])
-        for place, view in self._views:
-            constants = {
-                name: value
-                for name, value in zip(_PLACE_COLUMNS, place, strict=True)
-                if name in self.columns
-            }
-            for taken in self._columns(view, selection):
+        batches = ArrowBatches(self.schema, rows_max=self._selection.batch_rows)
+        for each in self._views:
+            constants = dict(zip(_PLACE_COLUMNS, each.place, strict=True))
+            for taken in self._columns(each, self._selection):
                 yield from batches.of(taken, constants)
 
     def to_table(self) -> pa.Table:
@@ -118,13 +128,19 @@ class LogRows:
 
     def records(self) -> Iterator[StoredRecord]:
         """Everything as Python objects, one by one."""
-        selection = self._selection(None)
-        for place, view in self._views:
-            for taken in self._columns(view, selection):
+        given = self._selection
+        selection = Selection(
+            columns=RECORD_COLUMNS,
+            start_time=given.start_time,
+            end_time=given.end_time,
+            batch_rows=given.batch_rows,
+        )
+        for each in self._views:
+            for taken in self._columns(each, selection):
                 for record in records_of(taken):
                     yield StoredRecord(
-                        place.topic,
-                        place.partition,
+                        each.place.topic,
+                        each.place.partition,
                         record.offset,
                         record.timestamp,
                         record.timestamp_type,
@@ -133,70 +149,58 @@ class LogRows:
                         record.headers,
                     )
 
-    def _selection(self, names: list[str] | None) -> Selection:
-        return Selection(
-            columns=RECORD_COLUMNS if names is None else column_mask(names),
-            start_time=self._times[0],
-            end_time=self._times[1],
-            batch_rows=self._batch_rows,
-        )
+    def _columns(self, each: PartitionView, selection: Selection) -> Iterator[Taken]:
+        view, end = each.view, self._end
+        if self._is_closed():
+            raise _closed()
+        try:
+            start = self._first_offset(view)
+            if start is not None:
+                yield from read_columns(view, selection, self._isolation, start=start, end=end)
+        except (CorruptionError, StorageError):
+            if self._is_closed():  # its files are closed, or another's by now
+                raise _closed() from None
+            raise
+        if each.damage is not None and (end is None or end > view.log_end):
+            raise each.damage
 
-    def _columns(self, view: LogView, selection: Selection) -> Iterator[Taken]:
-        return read_columns(view, selection, self._isolation, start=self._start, end=self._end)
-
-
-def tail_records(
-    logs: Mapping[TopicPartition, PartitionLog],
-    start: int | None,
-    isolation: Isolation,
-    timeout_s: float | None,
-) -> Iterator[StoredRecord]:
-    """Records of several logs as they come; see ``Logs.tail``."""
-    reached = {
-        place: log.view.bound(isolation) if start is None else start for place, log in logs.items()
-    }
-    idle_since = time.monotonic()
-    while True:
-        is_idle = True
-        for place, log in logs.items():
-            view = log.view
-            bound = view.bound(isolation)
-            if reached[place] >= bound:
-                continue
-            is_idle = False
-            rows = LogRows(
-                [(place, view)],
-                start=reached[place],
-                end=bound,
-                start_time=None,
-                end_time=None,
-                columns=None,
-                isolation=isolation,
-                batch_rows=4096,
-            )
-            for record in rows.records():
-                reached[place] = record.offset + 1
-                yield record
-            reached[place] = bound  # control records are not shown, but passed
-        if not is_idle:
-            idle_since = time.monotonic()
-            continue
-        left = None if timeout_s is None else timeout_s - (time.monotonic() - idle_since)
-        if left is not None and left <= 0:
-            return
-        if not _wait(logs, reached, isolation, left):
-            return
+    def _first_offset(self, view: LogView) -> int | None:
+        """Where to begin: what the time indexes say is too old is not read. None: nothing is to be."""
+        start = view.log_start if self._start is None else self._start
+        time = self._selection.start_time
+        if time is None or time <= 0:
+            return start
+        for number, segment in enumerate(view.segments.segments):
+            if view.limit(number) and segment.max_timestamp >= time:
+                # Up to the offset of an earlier time all records are older than what is wanted. The
+                # index may know of more by now than the view does.
+                entry = segment.index.time_before(time - 1)
+                known = segment.base_offset if entry is None else entry.offset
+                return min(max(start, known), view.log_end)
+        return None
 
 
-def _wait(
-    logs: Mapping[TopicPartition, PartitionLog],
-    reached: Mapping[TopicPartition, int],
-    isolation: Isolation,
-    left: float | None,
-) -> bool:
-    """Wait for more in any of the logs; False where they are closed."""
-    place, log = next(iter(logs.items()))
-    if len(logs) > 1:
-        left = _POLL_S if left is None else min(left, _POLL_S)
-    log.wait(reached[place], isolation=isolation, timeout_s=left)
-    return not any(each.is_closed for each in logs.values())
+def _checked(columns: Sequence[str] | None) -> tuple[str, ...]:
+    known = (*_PLACE_COLUMNS, *COLUMN_NAMES)
+    if columns is None:
+        return (*_PLACE_COLUMNS, *DEFAULT_COLUMNS)
+    wanted = (columns,) if isinstance(columns, str) else tuple(columns)
+    for name in wanted:
+        if name not in known:
+            raise UsageError(f"no column {name!r}: there are {', '.join(known)}")
+    if not wanted or len(set(wanted)) < len(wanted):
+        raise UsageError("columns are at least one, and each is named once")
+    return wanted
+
+
+def _closed() -> UsageError:
+    return UsageError("these logs are closed")
+
+
+def isolation_of(isolation: Isolation | str) -> Isolation:
+    """The isolation of this name."""
+    try:
+        return Isolation(isolation)
+    except ValueError:
+        names = ", ".join(each.value for each in Isolation)
+        raise UsageError(f"no isolation {isolation!r}: there are {names}") from None

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import index
 from typing import TYPE_CHECKING, Any, Final
 
 from stratalog.errors import InvalidRecordError, UsageError
 from stratalog.manager.partitioner import partition_of_key
+from stratalog.manager.reading import StoredRecord
 from stratalog.records import kernel
 from stratalog.records.builder import rows_of_records
+from stratalog.records.layout import INT64_MAX, INT64_MIN
 from stratalog.records.model import Record, RecordHeader
 from stratalog.types import NO_TIMESTAMP
 
@@ -18,31 +21,73 @@ if TYPE_CHECKING:
 
 __all__ = ["PartitionChoice", "partition_rows", "record_of"]
 
-#: Records are turned into rows so many at a time.
+#: Records are turned into rows so many at a time, and Arrow rows are looked at so many at a time.
 _RECORDS_AT_ONCE: Final = 8192
-_FIELDS: Final = frozenset({"key", "value", "headers", "timestamp", "partition", "offset", "topic"})
+_ARROW_ROWS_AT_ONCE: Final = 65536
+_USED: Final = ("key", "value", "headers", "timestamp", "partition")
+#: Says where a record stood before: a new one is given to it.
+_PASSED_OVER: Final = ("topic", "offset", "timestamp_type")
+_FIELDS: Final = frozenset({*_USED, *_PASSED_OVER})
+
+_Text = str | bytes | bytearray | memoryview
+Now = Callable[[], int]
 
 
 class PartitionChoice:
     """Chooses partitions: the one that was named, else by key, else in turn."""
 
-    def __init__(self, partitions: tuple[int, ...], named: int | None, turn: int) -> None:
-        if named is not None and named not in partitions:
-            raise UsageError(f"no partition {named}: there are {_listed(partitions)}")
+    def __init__(
+        self,
+        partitions: tuple[int, ...],
+        named: int | None = None,
+        turn: int = 0,
+        *,
+        missing: tuple[int, ...] = (),
+    ) -> None:
         self._partitions = partitions
-        self.only = named if named is not None else partitions[0] if len(partitions) == 1 else None
+        self._missing = missing
+        if named is not None:
+            named = self._check(named)
+        self._named = named
         self._turn = partitions[turn % len(partitions)]
 
-    def of(self, key: bytes | None, named: int | None = None) -> int:
-        if named is not None and self.only is None:
-            if named not in self._partitions:
-                raise UsageError(f"no partition {named}: there are {_listed(self._partitions)}")
-            return named
-        if self.only is not None:
-            return self.only
-        if key is None:
+    @property
+    def only(self) -> int | None:
+        """The partition that all records go to, where it was named."""
+        return self._named
+
+    @property
+    def is_single(self) -> bool:
+        """There is no other partition to choose."""
+        return len(self._partitions) == 1 and not self._missing
+
+    def of(self, key: bytes | None, named: object = None) -> int:
+        if self._named is not None:
+            return self._named
+        if named is not None:
+            return self._check(named)
+        if key is None or self.is_single:
             return self._turn
+        if self._missing:
+            raise UsageError(
+                f"partition {self._missing[0]} is not here: which one a key goes to cannot be told; "
+                "name one, or open all log directories"
+            )
         return self._partitions[partition_of_key(key, len(self._partitions))]
+
+    def _check(self, partition: object) -> int:
+        number = _integer(partition)
+        if number not in self._partitions:
+            raise UsageError(f"no partition {partition!r}: there are {_listed(self._partitions)}")
+        return number
+
+
+def _integer(value: Any) -> int | None:
+    """A whole number, also one of numpy's; None where it is not one."""
+    try:
+        return None if isinstance(value, bool) else index(value)
+    except TypeError:
+        return None
 
 
 def _listed(partitions: tuple[int, ...]) -> str:
@@ -50,23 +95,17 @@ def _listed(partitions: tuple[int, ...]) -> str:
 
 
 def partition_rows(
-    data: Any, choice: PartitionChoice, now_ms: int
+    data: Any, choice: PartitionChoice, now: Now
 ) -> Iterator[tuple[int, kernel.Rows]]:
-    """Rows for one partition after the other, in the order in which they were given. Records without
-    a time get ``now_ms``, as a producer would give them."""
+    """Rows for one partition after the other; those of one partition in the order in which they were
+    given. Records without a time get the present one, as a producer would give it."""
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-        yield from _arrow_rows(data, choice, now_ms)
+        yield from _arrow_rows(data, choice, now)
         return
-    if isinstance(data, Record | Mapping | str | bytes | bytearray):
-        data = (data,)
-    if not isinstance(data, Iterable):
-        raise UsageError(
-            f"{type(data).__name__} cannot be appended: give records, mappings or Arrow columns"
-        )
     pending: dict[int, list[Record]] = defaultdict(list)
     held = 0
-    for each in data:
-        record, named = record_of(each, now_ms)
+    for each in _records(data):
+        record, named = record_of(each, now)
         pending[choice.of(record.key, named)].append(record)
         held += 1
         if held == _RECORDS_AT_ONCE:
@@ -75,96 +114,151 @@ def partition_rows(
     yield from _take(pending)
 
 
+def _records(data: Any) -> Iterable[Any]:
+    if isinstance(data, Record | StoredRecord | Mapping | _Text):
+        return (data,)
+    if isinstance(data, tuple) and len(data) == 2 and all(_is_text(each) for each in data):
+        raise UsageError("a pair of key and value, or two values? Put them into a list")
+    if not isinstance(data, Iterable):
+        raise UsageError(
+            f"{type(data).__name__} cannot be appended: give records, mappings or Arrow columns"
+        )
+    return data
+
+
+def _is_text(value: object) -> bool:
+    return value is None or isinstance(value, _Text)
+
+
 def _take(pending: dict[int, list[Record]]) -> Iterator[tuple[int, kernel.Rows]]:
     for partition in sorted(pending):
         yield partition, rows_of_records(pending[partition])
     pending.clear()
 
 
-def record_of(given: Any, now_ms: int) -> tuple[Record, int | None]:
+def record_of(given: Any, now: Now) -> tuple[Record, int | None]:
     """One record from what users write it as, and the partition that it names."""
+    if type(given) is dict:  # nearly always; asking for a Mapping costs
+        return _of_mapping(given, now)
     if isinstance(given, Record):
-        timestamp = now_ms if given.timestamp == NO_TIMESTAMP else given.timestamp
-        return Record(given.value, given.key, timestamp, given.headers), None
+        timestamp = now() if given.timestamp == NO_TIMESTAMP else given.timestamp
+        return _record(given.value, given.key, timestamp, given.headers), None
+    if isinstance(given, StoredRecord):
+        record = _record(given.value, given.key, given.timestamp, given.headers)
+        return record, given.partition
     if isinstance(given, Mapping):
-        return _of_mapping(given, now_ms)
-    if given is None or isinstance(given, str | bytes | bytearray | memoryview):
-        return Record(_bytes(given, "value"), None, now_ms), None
+        return _of_mapping(given, now)
+    if _is_text(given):
+        return _record(given, None, now(), ()), None
     if isinstance(given, tuple) and len(given) == 2:
-        return Record(_bytes(given[1], "value"), _bytes(given[0], "key"), now_ms), None
+        return _record(given[1], given[0], now(), ()), None
     raise UsageError(
         f"{type(given).__name__} is no record: give a Record, a mapping, bytes, text, or (key, value)"
     )
 
 
-def _of_mapping(given: Mapping[str, Any], now_ms: int) -> tuple[Record, int | None]:
-    unknown = [name for name in given if name not in _FIELDS]
-    if unknown:
-        raise UsageError(
-            f"a record has no field {unknown[0]!r}: it has {', '.join(sorted(_FIELDS))}"
-        )
-    timestamp = given.get("timestamp", now_ms)
-    if timestamp is None:
-        timestamp = NO_TIMESTAMP
-    if not isinstance(timestamp, int):
-        raise InvalidRecordError(f"timestamp {timestamp!r} is not a number of milliseconds")
-    headers = given.get("headers") or ()
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
-    record = Record(
-        _bytes(given.get("value"), "value"),
-        _bytes(given.get("key"), "key"),
-        timestamp,
-        tuple(RecordHeader(str(key), _bytes(value, "header")) for key, value in pairs),
+def _of_mapping(given: Mapping[str, Any], now: Now) -> tuple[Record, int | None]:
+    if not _FIELDS.issuperset(given):
+        name = next(name for name in given if name not in _FIELDS)
+        raise UsageError(f"a record has no field {name!r}: it has {', '.join(_USED)}")
+    timestamp = given.get("timestamp")
+    record = _record(
+        given.get("value"),
+        given.get("key"),
+        now() if timestamp is None else timestamp,
+        given.get("headers") or (),
     )
     return record, given.get("partition")
 
 
+def _record(value: Any, key: Any, timestamp: Any, headers: Any) -> Record:
+    time_ms = timestamp if type(timestamp) is int else _integer(timestamp)
+    if time_ms is None or not INT64_MIN <= time_ms <= INT64_MAX:
+        raise InvalidRecordError(f"timestamp {timestamp!r} is not a number of milliseconds")
+    if headers == ():
+        return Record(_bytes(value, "value"), _bytes(key, "key"), time_ms)
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    if not isinstance(pairs, Iterable) or isinstance(pairs, _Text):
+        raise InvalidRecordError(f"headers are pairs, not {type(headers).__name__}")
+    return Record(
+        _bytes(value, "value"), _bytes(key, "key"), time_ms, tuple(_header(each) for each in pairs)
+    )
+
+
+def _header(pair: Any) -> RecordHeader:
+    if isinstance(pair, RecordHeader):
+        key, value = pair.key, pair.value
+    elif isinstance(pair, tuple | list) and len(pair) == 2:
+        key, value = pair
+    else:
+        raise InvalidRecordError(f"a header is a pair of key and value, not {pair!r}")
+    if not isinstance(key, str):
+        raise InvalidRecordError(f"a header's key is text, not {type(key).__name__}")
+    _bytes(key, "header's key")
+    return RecordHeader(key, _bytes(value, "header"))
+
+
 def _bytes(value: Any, what: str) -> bytes | None:
-    if value is None or isinstance(value, bytes):
+    if value is None or type(value) is bytes:
         return value
     if isinstance(value, str):
-        return value.encode()
-    if isinstance(value, bytearray | memoryview):
+        try:
+            return value.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidRecordError(f"a {what} cannot be UTF-8: {error.reason}") from None
+    if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     raise InvalidRecordError(f"a {what} is bytes, text or None, not {type(value).__name__}")
 
 
-def _arrow_rows(
-    data: Any, choice: PartitionChoice, now_ms: int
-) -> Iterator[tuple[int, kernel.Rows]]:
-    import pyarrow as pa
-
+def _arrow_rows(data: Any, choice: PartitionChoice, now: Now) -> Iterator[tuple[int, kernel.Rows]]:
     from stratalog.records.arrow import rows_of
 
+    for batch in _arrow_batches(data):
+        names = batch.schema.names
+        for name in _USED:
+            if names.count(name) > 1:
+                raise UsageError(f"{names.count(name)} columns are called {name!r}")
+        for start in range(0, batch.num_rows, _ARROW_ROWS_AT_ONCE):
+            some = batch.slice(start, _ARROW_ROWS_AT_ONCE)
+            for partition, part in _split(some, choice):
+                yield partition, rows_of(part, default_timestamp=now())
+
+
+def _arrow_batches(data: Any) -> Iterable[pa.RecordBatch]:
+    import pyarrow as pa
+
     if isinstance(data, pa.RecordBatch):
-        batches: Iterable[pa.RecordBatch] = (data,)
-    else:
-        batches = pa.RecordBatchReader.from_stream(data)
-    for batch in batches:
-        for partition, part in _split(batch, choice):
-            if part.num_rows:
-                yield partition, rows_of(part, default_timestamp=now_ms)
+        return (data,)
+    try:
+        if hasattr(data, "__arrow_c_stream__"):
+            reader: Iterable[pa.RecordBatch] = pa.RecordBatchReader.from_stream(data)
+            return reader
+        return (pa.record_batch(data),)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise UsageError(f"these are no Arrow columns of records: {error}") from None
 
 
 def _split(batch: pa.RecordBatch, choice: PartitionChoice) -> Iterator[tuple[int, pa.RecordBatch]]:
     import pyarrow as pa
 
-    if choice.only is not None:
-        yield choice.only, batch
+    named = choice.only
+    if named is None and choice.is_single and "partition" not in batch.schema.names:
+        named = choice.of(None)
+    if named is not None:
+        yield named, batch
         return
-    partitions = _partition_column(batch, choice.of)
-    for partition in sorted(set(partitions)):
-        rows = [row for row, each in enumerate(partitions) if each == partition]
-        yield partition, batch.take(pa.array(rows, pa.int32()))
+    rows: dict[int, list[int]] = defaultdict(list)
+    for row, partition in enumerate(_partition_column(batch, choice)):
+        rows[partition].append(row)
+    for partition in sorted(rows):
+        part = batch if len(rows) == 1 else batch.take(pa.array(rows[partition], pa.int32()))
+        yield partition, part
 
 
-def _partition_column(
-    batch: pa.RecordBatch, choose: Callable[[bytes | None, int | None], int]
-) -> list[int]:
+def _partition_column(batch: pa.RecordBatch, choice: PartitionChoice) -> Iterator[int]:
     names = batch.schema.names
     named = batch.column("partition").to_pylist() if "partition" in names else None
     keys = batch.column("key").to_pylist() if "key" in names else [None] * batch.num_rows
-    return [
-        choose(_bytes(key, "key"), None if named is None else named[row])
-        for row, key in enumerate(keys)
-    ]
+    for row, key in enumerate(keys):
+        yield choice.of(_bytes(key, "key"), None if named is None else named[row])

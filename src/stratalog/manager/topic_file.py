@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 from stratalog.errors import CorruptionError, UsageError
 from stratalog.manager.directory import read_small_file
+from stratalog.records.layout import INT32_MAX
 from stratalog.storage.filesystem import FileSystem, replace_file
 from stratalog.storage.kafka_uuid import format_uuid, parse_uuid
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.names import STRATALOG_TOPICS, TEMPORARY_SUFFIX, check_topic
 
-__all__ = ["Topic", "TopicFile"]
+__all__ = ["Topic", "TopicEntry", "TopicFile"]
 
 _VERSION: Final = 1
+_NOT_AN_ENTRY: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,44 +41,63 @@ class Topic:
         return len(self.partitions)
 
 
+@dataclass(frozen=True, slots=True)
+class TopicEntry:
+    """What one directory's file says of a topic. ``topic.partitions`` are those of this directory.
+
+    While partitions are being made ``plan`` says which, for every directory by its id: whoever opens the
+    directories after a crash makes the rest. Where it is None nothing is under way: a folder that is
+    missing then was taken away, and an empty one in its place would be a lie.
+    """
+
+    topic: Topic
+    plan: Mapping[str, tuple[int, ...]] | None = None
+
+
 class TopicFile:
     """The file in one root."""
 
     def __init__(self, file_system: FileSystem, root: str) -> None:
         self._file_system = file_system
         self._path = os.path.join(root, STRATALOG_TOPICS)
-        self.topics = self._read()
+        self.entries: Mapping[str, TopicEntry] = {}
 
-    def _read(self) -> dict[str, Topic]:
+    def read(self) -> None:
+        """Take what the file says; CorruptionError where it is damaged."""
         data = read_small_file(self._file_system, self._path)
         if data is None:
-            return {}
+            return
         try:
-            return {topic.name: topic for topic in map(_decode, _entries(data))}
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            self.entries = {entry.topic.name: entry for entry in map(_decode, _documents(data))}
+        except _NOT_AN_ENTRY as error:
             raise CorruptionError(
                 "topics_file", f"not what it must be: {error}", path=self._path,
-                advice="remove it to go on with Kafka's default configs",
+                advice="put back a copy of it, or remove it to go on with Kafka's default configs",
             ) from None  # fmt: skip
 
-    def put(self, topic: Topic) -> None:
-        self._write({**self.topics, topic.name: topic})
+    def put(self, entry: TopicEntry) -> None:
+        self._write({**self.entries, entry.topic.name: entry})
 
     def remove(self, name: str) -> None:
-        if name in self.topics:
-            self._write({key: topic for key, topic in self.topics.items() if key != name})
+        if name in self.entries:
+            self._write({key: entry for key, entry in self.entries.items() if key != name})
 
-    def _write(self, topics: dict[str, Topic]) -> None:
+    def restore(self, name: str, entry: TopicEntry | None) -> None:
+        """Write what was there before, also where it is not known whether it is there still."""
+        entries = {key: each for key, each in self.entries.items() if key != name}
+        self._write(entries if entry is None else {**entries, name: entry})
+
+    def _write(self, entries: dict[str, TopicEntry]) -> None:
         document = {
             "version": _VERSION,
-            "topics": [_encode(topics[name]) for name in sorted(topics)],
+            "topics": [_encode(entries[name]) for name in sorted(entries)],
         }
         text = json.dumps(document, indent=1) + "\n"
         replace_file(self._file_system, self._path, self._path + TEMPORARY_SUFFIX, text.encode())
-        self.topics = topics
+        self.entries = MappingProxyType(entries)
 
 
-def _entries(data: bytes) -> list[dict[str, Any]]:
+def _documents(data: bytes) -> list[dict[str, Any]]:
     document = json.loads(data)
     if document["version"] != _VERSION:
         raise UsageError(f"version {document['version']}")
@@ -84,22 +107,39 @@ def _entries(data: bytes) -> list[dict[str, Any]]:
     return entries
 
 
-def _encode(topic: Topic) -> dict[str, Any]:
-    return {
+def _encode(entry: TopicEntry) -> dict[str, Any]:
+    topic = entry.topic
+    document: dict[str, Any] = {
         "name": topic.name,
         "id": None if topic.topic_id is None else format_uuid(topic.topic_id),
         "partitions": list(topic.partitions),
         "configs": topic.config.overrides(),
     }
+    if entry.plan is not None:
+        document["being_made"] = {name: list(each) for name, each in sorted(entry.plan.items())}
+    return document
 
 
-def _decode(entry: dict[str, Any]) -> Topic:
-    partitions = tuple(entry["partitions"])
-    if not all(isinstance(each, int) and 0 <= each < 2**31 for each in partitions):
-        raise UsageError(f"partitions {partitions}")
-    return Topic(
-        check_topic(entry["name"]),
-        None if entry["id"] is None else parse_uuid(entry["id"]),
-        partitions,
-        LogConfig.of(entry["configs"]),
+def _decode(document: dict[str, Any]) -> TopicEntry:
+    topic_id = None if document["id"] is None else parse_uuid(document["id"])
+    if topic_id is None and document["id"] is not None:
+        raise UsageError(f"{document['id']!r} is not an id of 22 characters of base64")
+    if not isinstance(document["configs"], dict):
+        raise UsageError("the configs are not pairs")
+    topic = Topic(
+        check_topic(document["name"]),
+        topic_id,
+        _partitions(document["partitions"]),
+        LogConfig.of(document["configs"]),
     )
+    plan = document.get("being_made")
+    if plan is None:
+        return TopicEntry(topic)
+    return TopicEntry(topic, {str(name): _partitions(each) for name, each in plan.items()})
+
+
+def _partitions(listed: Any) -> tuple[int, ...]:
+    partitions = tuple(listed)
+    if not all(type(each) is int and 0 <= each <= INT32_MAX for each in partitions):
+        raise UsageError(f"partitions {partitions}")
+    return partitions

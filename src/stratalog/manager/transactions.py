@@ -10,16 +10,18 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from stratalog.errors import CorruptionError, TransactionStateError
+from stratalog.errors import CorruptionError, StorageError, StratalogError, TransactionStateError
 from stratalog.manager.directory import read_small_file
 from stratalog.records.builder import BatchOptions
 from stratalog.records.control import ControlType, build_marker
+from stratalog.records.layout import Codec
 from stratalog.storage.filesystem import FileSystem, replace_file
 from stratalog.storage.names import STRATALOG_TRANSACTIONS, TEMPORARY_SUFFIX, check_topic
 from stratalog.storage.partition_log import AppendResult, PartitionLog
@@ -29,11 +31,12 @@ from stratalog.types import TopicPartition
 if TYPE_CHECKING:
     from stratalog.manager.logs import Logs
 
-__all__ = ["Transaction", "TransactionJournal", "TransactionState"]
+__all__ = ["JournalEntry", "Transaction", "TransactionJournal", "TransactionState", "latest_epoch"]
 
 _VERSION: Final = 1
-_EPOCH: Final = 0
+_EPOCH_MAX: Final = 2**15 - 1
 _COORDINATOR_EPOCH: Final = 0
+_BATCH_BYTES: Final = 128 << 10
 
 
 class TransactionState(StrEnum):
@@ -46,167 +49,304 @@ class TransactionState(StrEnum):
     ABORTED = "aborted"
 
 
+_WRITTEN_DOWN: Final = (
+    TransactionState.OPEN,
+    TransactionState.COMMITTING,
+    TransactionState.ABORTING,
+)
+
+
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class JournalEntry:
+    """A transaction that is not over: who, how far it has come, and where."""
+
     producer_id: int
+    producer_epoch: int
     state: TransactionState
     places: tuple[TopicPartition, ...]
 
 
 class TransactionJournal:
-    """The transactions that are not over, in a file that is replaced as a whole."""
+    """The transactions that are not over, in a file of one root that is replaced as a whole."""
 
     def __init__(self, file_system: FileSystem, root: str) -> None:
         self._file_system = file_system
         self._path = os.path.join(root, STRATALOG_TRANSACTIONS)
-        self._entries = {entry.producer_id: entry for entry in self._read()}
+        self._lock = threading.Lock()
+        self._idle: list[tuple[int, int]] = []
+        self._entries: dict[int, JournalEntry] = {}
+        self._is_stale = False
 
-    def _read(self) -> list[_Entry]:
+    def read(self) -> None:
+        """Take what the file says; CorruptionError where it is damaged."""
         data = read_small_file(self._file_system, self._path)
         if data is None:
-            return []
+            return
         try:
             document = json.loads(data)
             if document["version"] != _VERSION:
                 raise ValueError(f"version {document['version']}")
-            return [_decode(entry) for entry in document["transactions"]]
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            entries = [_decode(entry) for entry in document["transactions"]]
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CorruptionError(
                 "transactions_file", f"not what it must be: {error}", path=self._path,
                 advice="remove it to go on; transactions that it named stay open in their partitions",
             ) from None  # fmt: skip
+        self._entries = {entry.producer_id: entry for entry in entries}
 
-    def put(
-        self, producer_id: int, state: TransactionState, places: Iterable[TopicPartition]
-    ) -> None:
+    @property
+    def entries(self) -> tuple[JournalEntry, ...]:
+        with self._lock:
+            return tuple(self._entries.values())
+
+    def new_producer(self) -> tuple[int, int]:
+        """An id that nobody has, with an epoch: one whose transaction is over, with its next epoch, so
+        that partitions need not remember ever more of them."""
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        return secrets.randbits(62), 0
+
+    def put(self, entry: JournalEntry) -> None:
         """Write down where a transaction is, before it goes there."""
-        self._entries[producer_id] = _Entry(producer_id, state, tuple(sorted(places)))
-        self._write()
+        with self._lock:
+            self._write({**self._entries, entry.producer_id: entry})
 
-    def remove(self, producer_id: int) -> None:
-        if self._entries.pop(producer_id, None) is not None:
-            self._write()
+    def drop(self, producer_id: int) -> None:
+        """A transaction is over. The file may go on naming it until it is next written: whoever reads
+        of it finds all its markers in place."""
+        with self._lock:
+            if self._entries.pop(producer_id, None) is not None:
+                self._is_stale = True
 
-    def _write(self) -> None:
-        document = {
-            "version": _VERSION,
-            "transactions": [
-                {
-                    "producer_id": entry.producer_id,
-                    "state": entry.state.value,
-                    "partitions": [list(place) for place in entry.places],
-                }
-                for entry in self._entries.values()
-            ],
-        }
+    def tidy(self) -> None:
+        """Let the file name nobody who is over."""
+        with self._lock:
+            if self._is_stale:
+                self._write(self._entries)
+
+    def reuse(self, producer_id: int, epoch: int) -> None:
+        """A producer is done: another transaction may have its id."""
+        with self._lock:
+            if epoch < _EPOCH_MAX:
+                self._idle.append((producer_id, epoch + 1))
+
+    def _write(self, entries: dict[int, JournalEntry]) -> None:
+        document = {"version": _VERSION, "transactions": [_encode(e) for e in entries.values()]}
         data = json.dumps(document).encode()
         replace_file(self._file_system, self._path, self._path + TEMPORARY_SUFFIX, data)
+        self._entries = entries
+        self._is_stale = False
 
-    def settle(self, logs: Logs) -> None:
-        """End what a dead process left: as it was decided, or else by aborting it."""
-        for entry in list(self._entries.values()):
+    def settle(self, log_of: Callable[[TopicPartition], PartitionLog | None], now_ms: int) -> None:
+        """End what a dead process left: as it was decided, or else by aborting it. Partitions that
+        cannot be had now (``log_of`` answers None) stay written down, for when they can."""
+        for entry in self.entries:
             is_commit = entry.state is TransactionState.COMMITTING
+            left = []
             for place in entry.places:
-                log = logs.partition(*place)
-                is_open = any(
-                    each.producer_id == entry.producer_id and each.txn_first_offset is not None
-                    for each in log.producers
-                )
-                if is_open:
-                    _end(log, entry.producer_id, is_commit=is_commit, now_ms=logs.now_ms())
-                log.sync()
-            self.remove(entry.producer_id)
+                log = log_of(place)
+                if log is None:
+                    left.append(place)
+                else:
+                    _end(log, entry, is_commit=is_commit, now_ms=now_ms)
+            if not left:
+                self.drop(entry.producer_id)
+            elif tuple(left) != entry.places:
+                # What is there was aborted, or committed: the rest must go the same way.
+                state = entry.state if is_commit else TransactionState.ABORTING
+                self.put(replace(entry, state=state, places=tuple(left)))
+        self.tidy()
 
 
-def _decode(entry: dict[str, Any]) -> _Entry:
-    return _Entry(
-        int(entry["producer_id"]),
-        TransactionState(entry["state"]),
+def _encode(entry: JournalEntry) -> dict[str, Any]:
+    return {
+        "producer_id": entry.producer_id,
+        "producer_epoch": entry.producer_epoch,
+        "state": entry.state.value,
+        "partitions": [list(place) for place in entry.places],
+    }
+
+
+def _decode(document: dict[str, Any]) -> JournalEntry:
+    entry = JournalEntry(
+        document["producer_id"],
+        document["producer_epoch"],
+        TransactionState(document["state"]),
         tuple(
-            TopicPartition(check_topic(topic), int(partition))
-            for topic, partition in entry["partitions"]
+            TopicPartition(check_topic(topic), partition)
+            for topic, partition in document["partitions"]
         ),
     )
+    numbers = (
+        entry.producer_id,
+        entry.producer_epoch,
+        *(place.partition for place in entry.places),
+    )
+    if not all(type(each) is int and each >= 0 for each in numbers):
+        raise ValueError(f"numbers that none can be: {numbers}")
+    if entry.producer_id >= 2**63 or entry.producer_epoch > _EPOCH_MAX:
+        raise ValueError(f"producer {entry.producer_id}, epoch {entry.producer_epoch}")
+    if entry.state not in _WRITTEN_DOWN:
+        raise ValueError(f"a transaction that is {entry.state} is over")
+    return entry
 
 
-def _end(log: PartitionLog, producer_id: int, *, is_commit: bool, now_ms: int) -> None:
+def _end(log: PartitionLog, entry: JournalEntry, *, is_commit: bool, now_ms: int) -> None:
+    """Write the marker, unless it is there already, and wait until it is on the disk."""
+    if any(
+        each.producer_id == entry.producer_id and each.txn_first_offset is not None
+        for each in log.producers
+    ):
+        _append_marker(log, entry, is_commit=is_commit, now_ms=now_ms)
+    log.sync()
+
+
+def _append_marker(log: PartitionLog, entry: JournalEntry, *, is_commit: bool, now_ms: int) -> None:
     marker = build_marker(
         ControlType.COMMIT if is_commit else ControlType.ABORT,
         offset=0,
         timestamp=now_ms,
-        producer_id=producer_id,
-        producer_epoch=_EPOCH,
+        producer_id=entry.producer_id,
+        producer_epoch=entry.producer_epoch,
         coordinator_epoch=_COORDINATOR_EPOCH,
     )
-    log.append(marker, origin=Origin.COORDINATOR)
+    log.append(marker, leader_epoch=latest_epoch(log), origin=Origin.COORDINATOR)
+
+
+def latest_epoch(log: PartitionLog) -> int:
+    """The epoch that goes on being written: who led last, leads."""
+    epochs = log.epochs
+    return epochs[-1][0] if epochs else 0
 
 
 class Transaction:
-    """Appends that become visible together. Commits at the end of its block, aborts on an error.
+    """Appends that become visible together, to readers under read_committed. Commits at the end of its
+    block, aborts on an error.
 
-    Its producer id is its own and never comes again: no other process can go on with it.
+    Where its end is decided and cannot be finished (a disk that is full or fails), ``commit`` or
+    ``abort`` may be called again; opening the logs anew finishes it, too.
     """
 
     def __init__(self, logs: Logs, journal: TransactionJournal) -> None:
         self._logs = logs
         self._journal = journal
-        self._sequences: dict[str, int] = {}
+        self._lock = threading.RLock()
+        self._sequences: dict[TopicPartition, int] = {}
         self._places: set[TopicPartition] = set()
-        self.producer_id = secrets.randbits(62)
+        self._marked: set[TopicPartition] = set()
+        self._is_spoiled = False
+        self.producer_id, self.producer_epoch = journal.new_producer()
         self.state = TransactionState.OPEN
 
-    def append(self, topic: str, data: Any, *, partition: int | None = None) -> list[AppendResult]:
-        """Append within the transaction; see ``Logs.append``."""
-        self._check_open()
-        options = BatchOptions(batch_bytes=128 << 10)
-        return self._logs.append_within(self, topic, data, partition, options)
+    def append(
+        self,
+        topic: str,
+        data: Any,
+        *,
+        partition: int | None = None,
+        codec: Codec | str = Codec.NONE,
+        level: int | None = None,
+        batch_bytes: int = _BATCH_BYTES,
+    ) -> list[AppendResult]:
+        """Append within the transaction; see ``Logs.append``. After an error that left records behind
+        it can only be aborted."""
+        with self._lock:
+            self._check_open()
+            return self._logs.append_within(
+                self, topic, data, partition=partition, codec=codec, level=level,
+                batch_bytes=batch_bytes,
+            )  # fmt: skip
 
     def join(self, place: TopicPartition) -> None:
         """Write down that a partition takes part, before it does."""
         if place not in self._places:
+            self._journal.put(self._entry(TransactionState.OPEN, {*self._places, place}))
             self._places.add(place)
-            self._journal.put(self.producer_id, TransactionState.OPEN, self._places)
 
-    def options(self, log: PartitionLog, options: BatchOptions) -> BatchOptions:
+    def options(self, place: TopicPartition, options: BatchOptions) -> BatchOptions:
         """Of the next batches for one partition: they follow on the last ones."""
         return replace(
             options,
             producer_id=self.producer_id,
-            producer_epoch=_EPOCH,
-            base_sequence=self._sequences.get(log.folder, 0),
+            producer_epoch=self.producer_epoch,
+            base_sequence=self._sequences.get(place, 0),
             is_transactional=True,
         )
 
-    def advance(self, log: PartitionLog, next_sequence: int) -> None:
-        self._sequences[log.folder] = next_sequence
+    def advance(self, place: TopicPartition, next_sequence: int) -> None:
+        """Batches up to this sequence are in the log."""
+        self._sequences[place] = next_sequence
+
+    def spoil(self) -> None:
+        """An append was left half done."""
+        self._is_spoiled = True
 
     def commit(self) -> None:
-        """Make everything visible."""
-        self._finish(TransactionState.COMMITTING, TransactionState.COMMITTED)
+        """Make everything visible. When it returns, that is on the disk."""
+        with self._lock:
+            if self._is_spoiled and self.state is TransactionState.OPEN:
+                raise TransactionStateError("an append of this transaction failed: abort it")
+            self._finish(TransactionState.COMMITTING, TransactionState.COMMITTED)
 
     def abort(self) -> None:
         """Make everything invisible, for ever."""
-        self._finish(TransactionState.ABORTING, TransactionState.ABORTED)
+        with self._lock:
+            self._finish(TransactionState.ABORTING, TransactionState.ABORTED)
+
+    def end(self) -> None:
+        """Whatever it takes to be over: what is decided is finished, else it is aborted."""
+        with self._lock:
+            if self.state is TransactionState.COMMITTING:
+                self.commit()
+            elif self.state in (TransactionState.OPEN, TransactionState.ABORTING):
+                self.abort()
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in (TransactionState.COMMITTED, TransactionState.ABORTED)
 
     def _finish(self, decision: TransactionState, done: TransactionState) -> None:
-        self._check_open()
+        if self.state is not decision:
+            self._check_open()
         if self._places:
-            logs = [self._logs.partition(*place) for place in sorted(self._places)]
-            if decision is TransactionState.COMMITTING:
-                for log in logs:
-                    log.sync()  # what is decided must be there
-            self._journal.put(self.producer_id, decision, self._places)
-            self.state = decision
-            for log in logs:
-                _end(
-                    log,
-                    self.producer_id,
-                    is_commit=decision is TransactionState.COMMITTING,
-                    now_ms=self._logs.now_ms(),
-                )
-                log.sync()
-            self._journal.remove(self.producer_id)
+            logs = {place: self._logs.partition(*place) for place in sorted(self._places)}
+            if self.state is TransactionState.OPEN:
+                self._decide(decision, logs.values())
+            failures = self._mark(logs)
+            if failures:
+                failures[0].add_note(f"the transaction is {decision}: another call finishes it, and so "
+                                     "does opening the logs again")  # fmt: skip
+                raise failures[0]
+            self._journal.drop(self.producer_id)
         self.state = done
+        self._journal.reuse(self.producer_id, self.producer_epoch)
+        self._logs.forget(self)
+
+    def _decide(self, decision: TransactionState, logs: Iterable[PartitionLog]) -> None:
+        if decision is TransactionState.COMMITTING:
+            for log in logs:
+                log.sync()  # what is decided must be there
+        self._journal.put(self._entry(decision, self._places))
+        self.state = decision
+
+    def _mark(self, logs: Mapping[TopicPartition, PartitionLog]) -> list[StorageError]:
+        """Write the markers that are missing, wherever that can be done."""
+        entry = self._entry(self.state, self._places)
+        is_commit = self.state is TransactionState.COMMITTING
+        failures = []
+        for place, log in logs.items():
+            try:
+                if place in self._sequences and place not in self._marked:
+                    _append_marker(log, entry, is_commit=is_commit, now_ms=self._logs.now_ms())
+                    self._marked.add(place)
+                log.sync()
+            except StorageError as error:
+                failures.append(error)
+        return failures
+
+    def _entry(self, state: TransactionState, places: Iterable[TopicPartition]) -> JournalEntry:
+        return JournalEntry(self.producer_id, self.producer_epoch, state, tuple(sorted(places)))
 
     def _check_open(self) -> None:
         if self.state is not TransactionState.OPEN:
@@ -221,8 +361,13 @@ class Transaction:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self.state is TransactionState.OPEN:
-            if kind is None:
-                self.commit()
-            else:
-                self.abort()
+        if self.state is not TransactionState.OPEN:
+            return
+        if error is None:
+            self.commit()
+            return
+        try:
+            self.abort()
+        except StratalogError as second:
+            # What went wrong first is what the caller must know; the abort is finished later.
+            error.add_note(f"and the transaction could not be aborted: {second}")

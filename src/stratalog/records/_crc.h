@@ -1,7 +1,8 @@
 /* CRC-32C (Castagnoli, magic 2) and CRC-32 (IEEE, magic 0 and 1, 0.7).
  *
  * The fastest way that this machine has is chosen once, at run time, by stratalog_crc_init():
- * the CRC instruction of SSE4.2 or ARMv8, else eight table look-ups for eight bytes. Values go in
+ * carry-less multiplication of 64 bytes at a time (AVX-512), the CRC instruction of SSE4.2 or
+ * ARMv8, else eight table look-ups for eight bytes. Values go in
  * and out in their usual, finished form (not inverted), so that a CRC can be continued.
  */
 #ifndef STRATALOG_CRC_H
@@ -14,7 +15,7 @@
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #  define STRATALOG_X86 1
 #  include <cpuid.h>
-#  include <nmmintrin.h>
+#  include <immintrin.h>
 #  define STRATALOG_CRC_TARGET __attribute__((target("sse4.2")))
 #elif defined(__aarch64__) && (defined(__GNUC__) || defined(__clang__))
 #  define STRATALOG_ARM 1
@@ -181,10 +182,99 @@ static int stratalog_has_crc_instruction(void) {
 
 #endif  /* STRATALOG_X86 || STRATALOG_ARM */
 
+#if defined(STRATALOG_X86)
+
+/* A CRC is the remainder of the message as a polynomial. 64 bytes that stand D bits before others
+ * leave the same remainder as these with x^D times the first added, and x^D can be reduced before
+ * it is multiplied: two multiplications carry 16 bytes over any distance. Four registers of 64
+ * bytes run side by side; the last 16 bytes go through the CRC instruction.
+ * Measured on 1 MiB in the cache: 3 times the instruction's speed; from memory there is no
+ * difference, so that longer runs keep to the instruction and its prefetching. */
+#define STRATALOG_FOLD_TARGET \
+    __attribute__((target("avx512f,avx512vl,vpclmulqdq,pclmul,sse4.2")))
+#define STRATALOG_FOLD_MIN 512
+#define STRATALOG_FOLD_MAX ((size_t)2 << 20)
+
+static uint64_t stratalog_fold_2048[2], stratalog_fold_512[2], stratalog_fold_128[2];
+
+/* x^n modulo the polynomial, bits reflected, as the multiplication wants it. */
+static uint64_t stratalog_power(int n) {
+    uint32_t power = 1;  /* not reflected: bit i is x^i */
+    for (int i = 0; i < n; i++) power = (power << 1) ^ ((power >> 31) ? 0x1edc6f41u : 0);
+    uint32_t reflected = 0;
+    for (int bit = 0; bit < 32; bit++)
+        if (power >> bit & 1) reflected |= (uint32_t)1 << (31 - bit);
+    return (uint64_t)reflected << 1;
+}
+
+static void stratalog_make_fold(uint64_t fold[2], int distance) {
+    fold[0] = stratalog_power(distance + 32);
+    fold[1] = stratalog_power(distance - 32);
+}
+
+STRATALOG_FOLD_TARGET
+static inline __m512i stratalog_carry(__m512i from, __m512i powers, __m512i to) {
+    return _mm512_ternarylogic_epi64(
+        _mm512_clmulepi64_epi128(from, powers, 0x00),
+        _mm512_clmulepi64_epi128(from, powers, 0x11), to, 0x96);
+}
+
+STRATALOG_FOLD_TARGET
+static uint32_t stratalog_crc32c_fold(uint32_t crc, const uint8_t *data, size_t size) {
+    if (size < STRATALOG_FOLD_MIN || size > STRATALOG_FOLD_MAX)
+        return stratalog_crc32c_hardware(crc, data, size);
+    __m512i far = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)stratalog_fold_2048));
+    __m512i near = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)stratalog_fold_512));
+    __m128i next = _mm_loadu_si128((const __m128i *)stratalog_fold_128);
+    __m512i a = _mm512_loadu_si512(data), b = _mm512_loadu_si512(data + 64);
+    __m512i c = _mm512_loadu_si512(data + 128), d = _mm512_loadu_si512(data + 192);
+    a = _mm512_xor_si512(a, _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)~crc)));
+    data += 256;
+    size -= 256;
+    while (size >= 256) {
+        a = stratalog_carry(a, far, _mm512_loadu_si512(data));
+        b = stratalog_carry(b, far, _mm512_loadu_si512(data + 64));
+        c = stratalog_carry(c, far, _mm512_loadu_si512(data + 128));
+        d = stratalog_carry(d, far, _mm512_loadu_si512(data + 192));
+        data += 256;
+        size -= 256;
+    }
+    d = stratalog_carry(stratalog_carry(stratalog_carry(a, near, b), near, c), near, d);
+    while (size >= 64) {
+        d = stratalog_carry(d, near, _mm512_loadu_si512(data));
+        data += 64;
+        size -= 64;
+    }
+    __m128i last = _mm512_extracti32x4_epi32(d, 0);
+#define STRATALOG_NEXT(lane)                                                              \
+    last = _mm_xor_si128(                                                                 \
+        _mm_xor_si128(_mm_clmulepi64_si128(last, next, 0x00),                             \
+                      _mm_clmulepi64_si128(last, next, 0x11)),                            \
+        _mm512_extracti32x4_epi32(d, lane))
+    STRATALOG_NEXT(1);
+    STRATALOG_NEXT(2);
+    STRATALOG_NEXT(3);
+#undef STRATALOG_NEXT
+    uint64_t state = _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(last));
+    state = _mm_crc32_u64(state, (uint64_t)_mm_extract_epi64(last, 1));
+    return stratalog_crc32c_hardware(~(uint32_t)state, data, size);
+}
+
+static int stratalog_has_fold(void) {
+    unsigned int a, b, c, d, low, high;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & (1u << 27)) || !(c & (1u << 1))) return 0;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    if ((low & 0xe6) != 0xe6) return 0;  /* the system keeps the wide registers */
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
+    return (b & (1u << 16)) && (b & (1u << 31)) && (c & (1u << 10));
+}
+
+#endif  /* STRATALOG_X86 */
+
 static stratalog_crc_function stratalog_crc32c = stratalog_crc32c_portable;
 static stratalog_crc_function stratalog_crc32 = stratalog_crc32_portable;
 
-/* Returns 1 where CRC-32C runs on the CRC instruction, 0 where on tables. */
+/* Returns 1 where CRC-32C runs on instructions made for it, 0 where on tables. */
 static int stratalog_crc_init(int allow_hardware) {
     stratalog_crc_make_table(stratalog_crc32c_table, STRATALOG_CRC32C_POLYNOMIAL);
     stratalog_crc_make_table(stratalog_crc32_table, STRATALOG_CRC32_POLYNOMIAL);
@@ -194,6 +284,14 @@ static int stratalog_crc_init(int allow_hardware) {
         stratalog_make_shift(stratalog_shift_long, STRATALOG_LONG_BLOCK);
         stratalog_make_shift(stratalog_shift_short, STRATALOG_SHORT_BLOCK);
         stratalog_crc32c = stratalog_crc32c_hardware;
+#  if defined(STRATALOG_X86)
+        if (stratalog_has_fold()) {
+            stratalog_make_fold(stratalog_fold_2048, 2048);
+            stratalog_make_fold(stratalog_fold_512, 512);
+            stratalog_make_fold(stratalog_fold_128, 128);
+            stratalog_crc32c = stratalog_crc32c_fold;
+        }
+#  endif
         return 1;
     }
 #endif

@@ -164,6 +164,17 @@ def restamp(
 def check_records(
     data: _Buffer, start: int, end: int, count: int, base_timestamp: int
 ) -> tuple[int, int, int, int, int, int, int]: ...
+def find_batch(
+    data: _Buffer, start: int, limit: int, target: int, by_time: bool
+) -> tuple[int, int, int, int, int, int]: ...
+def is_plain(
+    data: _Buffer,
+    rows: _Buffer,
+    size_max: int,
+    time_min: int,
+    time_max: int,
+    needs_key: bool,
+) -> bool: ...
 def find_timestamp(
     data: _Buffer,
     start: int,

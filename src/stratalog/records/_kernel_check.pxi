@@ -180,3 +180,69 @@ def find_timestamp(data, Py_ssize_t start, Py_ssize_t end, int64_t count, int64_
     finally:
         PyBuffer_Release(&view)
     return s.delta, s.timestamp
+
+
+cdef struct PlainCheck:
+    RecordCheck records
+    Cursor base
+    Cursor limit
+    int64_t size_max
+    int64_t time_min
+    int64_t time_max
+    bint needs_key
+    bint is_plain
+    int64_t row[ROW_WIDTH]
+
+
+cdef void check_plain(void* argument) noexcept nogil:
+    cdef PlainCheck* c = <PlainCheck*>argument
+    cdef RecordCheck* r = &c.records
+    cdef Header h
+    cdef int reason = REASON_NONE
+    c.is_plain = False
+    if parse_header(c.base, c.limit, 0x7FFFFFFF, &h, &reason) != GOES_ON:
+        return
+    if (h.magic != 2 or h.start + h.size != c.limit or h.size > c.size_max
+            or h.attributes & (CODEC_MASK | APPEND_TIME_MASK | CONTROL_MASK)
+            or h.base_offset != 0 or h.count < 1 or h.last_offset != h.count - 1
+            or (h.producer_id >= 0 and h.base_sequence < 0) or not crc_matches(&h)):
+        return
+    r.p = h.payload
+    r.limit = h.payload + h.payload_size
+    r.count = h.count
+    r.base_timestamp = h.base_timestamp
+    look_through(r)
+    if (r.reason != REASON_NONE or r.gap_row >= 0 or r.max_timestamp != h.max_timestamp
+            or r.min_timestamp < c.time_min or r.max_timestamp > c.time_max
+            or (c.needs_key and r.null_key_row >= 0)):
+        return
+    write_row(c.row, &h, c.base)
+    c.is_plain = True
+
+
+def is_plain(data, rows, int64_t size_max, int64_t time_min, int64_t time_max, bint needs_key):
+    """Whether ``data`` is one batch of a producer in which a log has nothing to change and nothing to
+    refuse, as most are; its header row is then written. False for every other, damaged or not.
+
+    It is of magic 2 and not compressed, of CreateTime, no control batch, numbered from 0 without
+    gaps, its header true, its records between the two times, and with keys where ``needs_key``.
+    """
+    cdef Py_buffer view
+    cdef Py_buffer held
+    cdef PlainCheck c
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        c.base = buffer_start(&view, 0, view.len)
+        c.limit = c.base + view.len
+        c.size_max = size_max
+        c.time_min = time_min
+        c.time_max = time_max
+        c.needs_key = needs_key
+        perform_sized(check_plain, &c, c.base, view.len, False, view.len)
+    finally:
+        PyBuffer_Release(&view)
+    if c.is_plain:
+        get_numbers(rows, &held, ROW_WIDTH, True)
+        memcpy(held.buf, c.row, sizeof(c.row))
+        PyBuffer_Release(&held)
+    return c.is_plain

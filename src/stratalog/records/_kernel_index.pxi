@@ -356,3 +356,65 @@ def zero_run(data, Py_ssize_t start, Py_ssize_t end, *, bint guarded=False):
     finally:
         PyBuffer_Release(&view)
     return z.p - base
+
+
+def find_batch(data, Py_ssize_t start, Py_ssize_t limit, int64_t target, bint by_time):
+    """The first batch from ``start`` on whose last offset, or with ``by_time`` whose largest timestamp,
+    reaches ``target``, from headers alone: the last batch may go on behind ``limit``.
+
+    Answers (found, position, size, base offset, last offset, max timestamp). Without one ``found`` is 0
+    and ``position`` where to look on, at or behind ``limit``, or where less than a header is left; where
+    no header can be, ``found`` is -1 and ``size`` the reason.
+    """
+    cdef Py_buffer view
+    cdef Cursor base, p, end
+    cdef int64_t size, offset = -1, last = -1, timestamp = -1
+    cdef int magic, reason = REASON_NONE
+    cdef int found = 0
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        base = buffer_start(&view, start, limit)
+        p = base + start
+        end = base + limit
+        while end - p >= MESSAGE_KEY_AT_V1:
+            size = <int64_t>get32(p + SIZE_AT) + LOG_OVERHEAD
+            magic = p[MAGIC_AT]
+            if size < LOG_OVERHEAD + MESSAGE_SIZE_MIN_V0:
+                reason = REASON_SIZE_TOO_SMALL
+            elif magic > 2:
+                reason = REASON_UNKNOWN_MAGIC
+            elif size < LOG_OVERHEAD + (BATCH_LENGTH_MIN if magic == 2
+                                        else MESSAGE_SIZE_MIN_V1 if magic == 1
+                                        else MESSAGE_SIZE_MIN_V0):
+                reason = REASON_SIZE_TOO_SMALL
+            offset = get64(p + OFFSET_AT)
+            if reason == REASON_NONE and offset < 0:
+                reason = REASON_OFFSET_RANGE
+            if reason != REASON_NONE:
+                found = -1
+                size = reason
+                break
+            if magic == 2:
+                if end - p < BATCH_HEADER_SIZE:
+                    break
+                last = wrapping_add(offset, get32(p + LAST_OFFSET_DELTA_AT))
+                timestamp = get64(p + MAX_TIMESTAMP_AT)
+            else:
+                last = offset
+                timestamp = get64(p + MESSAGE_TIMESTAMP_AT) if magic == 1 else -1
+                if p[MESSAGE_ATTRIBUTES_AT] & CODEC_MASK:
+                    offset = -1
+            if (timestamp if by_time else last) >= target:
+                found = 1
+                break
+            if size >= end - p:
+                start = p - base + size
+                return 0, start, 0, -1, -1, -1
+            p += size
+        if found == 0:
+            return 0, p - base, 0, -1, -1, -1
+        if found < 0:
+            return -1, p - base, size, -1, -1, -1
+        return 1, p - base, size, offset, last, timestamp
+    finally:
+        PyBuffer_Release(&view)

@@ -1419,6 +1419,35 @@ def check_records(
     return Reason.NONE, -1, min_timestamp, max_timestamp, max_row, gap_row, null_key_row
 
 
+def is_plain(
+    data: Buffer, rows: Any, size_max: int, time_min: int, time_max: int, needs_key: bool
+) -> bool:
+    row = memoryview(bytearray(8 * ROW_WIDTH)).cast("q")
+    size = memoryview(data).nbytes
+    held, reached, *_ = walk(data, 0, size, row, Check.CRC)
+    if not held or reached != size or size > size_max or row[Row.MAGIC] != 2:
+        return False
+    count = row[Row.RECORD_COUNT]
+    if (
+        row[Row.ATTRIBUTES] & (CODEC_MASK | APPEND_TIME_MASK | CONTROL_MASK)
+        or row[Row.BASE_OFFSET] != 0
+        or count < 1
+        or row[Row.LAST_OFFSET] != count - 1
+        or (row[Row.PRODUCER_ID] >= 0 and row[Row.BASE_SEQUENCE] < 0)
+    ):
+        return False
+    start = row[Row.PAYLOAD_POSITION]
+    reason, _, least, largest, _, gap_row, null_key_row = check_records(
+        data, start, start + row[Row.PAYLOAD_SIZE], count, row[Row.BASE_TIMESTAMP]
+    )
+    if reason or gap_row >= 0 or largest != row[Row.MAX_TIMESTAMP]:
+        return False
+    if least < time_min or largest > time_max or (needs_key and null_key_row >= 0):
+        return False
+    _numbers(rows, ROW_WIDTH, writable=True)[:ROW_WIDTH] = row
+    return True
+
+
 def find_timestamp(
     data: Buffer,
     start: int,
@@ -1472,6 +1501,44 @@ def _numbers(source: Any, least: int, *, writable: bool = False) -> memoryview:
     if writable and view.readonly:
         raise ValueError("a buffer that may not be written")
     return view.cast("B").cast("q")
+
+
+def find_batch(
+    data: Buffer, start: int, limit: int, target: int, by_time: bool
+) -> tuple[int, int, int, int, int, int]:
+    view = _region(data, start, limit)
+    at = start
+    sizes_min = (MESSAGE_SIZE_MIN_V0, MESSAGE_SIZE_MIN_V1, BATCH_LENGTH_MIN)
+    while limit - at >= MESSAGE_KEY_AT_V1:
+        offset, length = struct.unpack_from(">qi", view, at)
+        magic = view[at + MAGIC_AT]
+        reason = Reason.NONE
+        if length < MESSAGE_SIZE_MIN_V0:
+            reason = Reason.SIZE_TOO_SMALL
+        elif magic > 2:
+            reason = Reason.UNKNOWN_MAGIC
+        elif length < sizes_min[magic]:
+            reason = Reason.SIZE_TOO_SMALL
+        elif offset < 0:
+            reason = Reason.OFFSET_RANGE
+        if reason:
+            return -1, at, reason, -1, -1, -1
+        last, timestamp = offset, -1
+        if magic == 2:
+            if limit - at < BATCH_HEADER_SIZE:
+                break
+            (delta,) = struct.unpack_from(">i", view, at + LAST_OFFSET_DELTA_AT)
+            last = _wrap64(offset + delta)
+            (timestamp,) = struct.unpack_from(">q", view, at + MAX_TIMESTAMP_AT)
+        else:
+            if magic == 1:
+                (timestamp,) = struct.unpack_from(">q", view, at + MESSAGE_TIMESTAMP_AT)
+            if view[at + MESSAGE_ATTRIBUTES_AT] & CODEC_MASK:
+                offset = -1
+        if (timestamp if by_time else last) >= target:
+            return 1, at, length + LOG_OVERHEAD, offset, last, timestamp
+        at += length + LOG_OVERHEAD
+    return 0, at, 0, -1, -1, -1
 
 
 def note_batches(

@@ -26,9 +26,12 @@ def activate(file_system: FileSystem, clock: Clock, segment: SealedSegment) -> A
         bytearray(segment.index.offsets),
         bytearray(segment.index.times),
     )
-    learn_times(log, index, segment.size_bytes)
+    if segment.is_walked:
+        index.note_times(segment.index.max_timestamp, segment.index.max_timestamp_offset)
+    else:
+        learn_times(log, index, segment.size_bytes)
+    # The segment's own file is not closed: somebody may be reading it.
     aborted = read_aborted(file_system, segment.path(FileKind.TXN_INDEX), segment)
-    segment.close()
     files = []
     for kind, entries, slots, entry_size in (
         (FileKind.OFFSET_INDEX, index.offsets, limits.offset_entries, OFFSET_ENTRY_SIZE),

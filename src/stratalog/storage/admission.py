@@ -14,9 +14,11 @@ from typing import Final, NamedTuple
 
 from stratalog.errors import (
     BatchTooLargeError,
+    CorruptionError,
     InvalidRecordError,
     InvalidTimestampError,
     OffsetOrderError,
+    StratalogError,
 )
 from stratalog.records import kernel
 from stratalog.records.builder import BatchOptions, build_batch
@@ -28,15 +30,23 @@ from stratalog.records.layout import (
     BATCH_HEADER_SIZE,
     CODEC_MASK,
     CONTROL_MASK,
+    CRC_AT,
+    CRC_FROM,
     INT32_MAX,
+    INT64_MAX,
+    INT64_MIN,
+    LOG_OVERHEAD,
+    MAGIC_AT,
     ROW_WIDTH,
+    SIZE_AT,
     Check,
     Codec,
     Ending,
+    Reason,
     Row,
 )
 from stratalog.records.model import BatchHeader, Record
-from stratalog.records.reasons import corruption
+from stratalog.records.reasons import corruption, describe
 from stratalog.records.restamp import set_append_time, set_codec, set_max_timestamp
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.producer_entry import Origin
@@ -62,6 +72,10 @@ _PAYLOAD_SIZE: Final = int(Row.PAYLOAD_SIZE)
 _CRC: Final = int(Check.CRC)
 _END: Final = int(Ending.END)
 
+_CLIENT: Final = Origin.CLIENT
+_NO_ROW: Final = bytes(8 * ROW_WIDTH)
+_LEADER_EPOCH: Final = int(Row.LEADER_EPOCH)
+
 _PRODUCER_CODEC: Final = "producer"
 _CODECS: Final = {
     "uncompressed": Codec.NONE,
@@ -82,6 +96,7 @@ class AppendRules(NamedTuple):
     after_max_ms: int
     codec: Codec | None  # None: as the producer chose
     level: int | None
+    changes_batches: bool  # append time, or a codec of its own
 
     @classmethod
     def of(cls, config: LogConfig) -> AppendRules:
@@ -96,14 +111,16 @@ class AppendRules(NamedTuple):
             }.get(codec)
             if codec == Codec.GZIP and level == -1:
                 level = None
+        append_time = config.message_timestamp_type == "LogAppendTime"
         return cls(
             max_message_bytes=config.max_message_bytes,
             needs_key=config.compacts,
-            append_time=config.message_timestamp_type == "LogAppendTime",
+            append_time=append_time,
             before_max_ms=config.message_timestamp_before_max_ms,
             after_max_ms=config.message_timestamp_after_max_ms,
             codec=codec,
             level=level,
+            changes_batches=append_time or codec is not None,
         )
 
 
@@ -161,12 +178,13 @@ class Admitted:
         data, rows = self.data, self.rows
         assert not isinstance(data, bytes), "what is to be stamped is our own"
         size = len(data)
-        _, ending, reason, after = kernel.restamp(data, 0, size, next_offset, leader_epoch)
-        assert ending == _END, f"an admitted batch cannot be stamped: {reason}"
+        _, ending, _, after = kernel.restamp(data, 0, size, next_offset, leader_epoch)
+        if ending != _END:
+            raise OffsetOrderError(f"no offsets are left: the log ends at {next_offset}")
         if self.count == 1:
             rows[_BASE_OFFSET] = next_offset
             rows[_LAST_OFFSET] = after - 1
-            rows[Row.LEADER_EPOCH] = leader_epoch
+            rows[_LEADER_EPOCH] = leader_epoch
         else:
             kernel.walk(data, 0, size, rows, 0, -1, INT32_MAX)
 
@@ -185,6 +203,16 @@ def admit_leader(data: Bytes, rules: AppendRules, now_ms: int, origin: Origin) -
     bytes are damaged: then nothing is appended.
     """
     own = data if _is_writable(data) else bytearray(data)
+    if origin is _CLIENT and not rules.changes_batches:
+        # The short way of a batch in which nothing is to be changed and nothing to be refused, as most
+        # are. For every other the long way finds out what it is.
+        rows = memoryview(array("q", _NO_ROW))
+        time_min = max(now_ms - rules.before_max_ms, INT64_MIN)
+        time_max = min(now_ms + rules.after_max_ms, INT64_MAX)
+        if kernel.is_plain(
+            own, rows, rules.max_message_bytes, time_min, time_max, rules.needs_key
+        ):
+            return Admitted(own, rows, 1, NO_TIMESTAMP)
     rows, count = _walk(own)
     if count == 0:
         raise InvalidRecordError("an append holds at least one batch")
@@ -199,7 +227,7 @@ def admit_leader(data: Bytes, rules: AppendRules, now_ms: int, origin: Origin) -
                 f"a batch of {rows[at + _SIZE]} bytes is above "
                 f"max.message.bytes={rules.max_message_bytes}"
             )
-        if origin is Origin.CLIENT:
+        if origin is _CLIENT:
             _check_client(rows, at, expected)
             expected += rows[at + _RECORD_COUNT]
         codec = rows[at + _ATTRIBUTES] & CODEC_MASK
@@ -245,9 +273,9 @@ def _is_writable(data: Bytes) -> bool:
 def _walk(data: Bytes, *, allow_tail: bool = False) -> tuple[memoryview, int]:
     """Header rows of all of ``data``, CRCs checked."""
     size = len(data)
-    capacity = 1 if size < 1 << 20 else 64
+    capacity = 1
     while True:
-        rows = memoryview(array("q", bytes(8 * ROW_WIDTH * capacity)))
+        rows = memoryview(array("q", _NO_ROW * capacity))
         held, reached, ending, reason, _ = kernel.walk(data, 0, size, rows, _CRC, -1, INT32_MAX)
         if ending == _END or (ending == Ending.FULL and reached == size):
             return rows, held
@@ -256,7 +284,30 @@ def _walk(data: Bytes, *, allow_tail: bool = False) -> tuple[memoryview, int]:
             continue
         if allow_tail and ending == Ending.INCOMPLETE:
             return rows, held
-        raise corruption(reason, reached)
+        raise corruption(reason, reached) if allow_tail else _refusal(data, reached, reason)
+
+
+#: Of these a producer is guilty, not the way that the bytes took: to send them again would not help.
+_MADE_SO: Final = frozenset(
+    {
+        Reason.OFFSET_RANGE,
+        Reason.LEADER_EPOCH_RANGE,
+        Reason.UNKNOWN_CODEC,
+        Reason.LAST_OFFSET_DELTA_RANGE,
+        Reason.RECORD_COUNT_RANGE,
+    }
+)
+
+
+def _refusal(data: Bytes, position: int, reason: int) -> StratalogError:
+    """The error for a header that cannot be; InvalidRecordError where the batch's CRC is right."""
+    with memoryview(data) as whole, whole[position + LOG_OVERHEAD :] as batch:
+        if reason in _MADE_SO and batch[MAGIC_AT - LOG_OVERHEAD] == 2:
+            size = int.from_bytes(whole[position + SIZE_AT : position + LOG_OVERHEAD], "big")
+            crc = int.from_bytes(whole[position + CRC_AT : position + CRC_FROM], "big")
+            if crc == kernel.crc32c(whole[position + CRC_FROM : position + LOG_OVERHEAD + size]):
+                return InvalidRecordError(f"a batch that is not legal: {describe(reason)}")
+    return corruption(reason, position)
 
 
 def _check_client(rows: memoryview, at: int, expected: int) -> None:
@@ -293,7 +344,10 @@ def _payload(data: Bytes, rows: memoryview, at: int) -> memoryview:
     """The records of a batch, decompressed."""
     start = rows[at + _PAYLOAD_POSITION]
     part = memoryview(data)[start : start + rows[at + _PAYLOAD_SIZE]]
-    return _decompressor().decompress(rows[at + _ATTRIBUTES] & CODEC_MASK, part)
+    try:
+        return _decompressor().decompress(rows[at + _ATTRIBUTES] & CODEC_MASK, part)
+    except CorruptionError as error:  # the CRC is right: it was sent so
+        raise InvalidRecordError(f"a batch that is not legal: {error.detail}") from None
 
 
 def _check_records(
@@ -311,23 +365,27 @@ def _check_records(
         payload, start, end, rows[at + _RECORD_COUNT], rows[at + _BASE_TIMESTAMP]
     )
     if reason:
-        raise corruption(reason, rows[at + _POSITION])
+        raise InvalidRecordError(f"a batch that is not legal: {describe(reason)}")
     if rules.needs_key and null_key_row >= 0 and not rows[at + _ATTRIBUTES] & CONTROL_MASK:
         raise _refused(data, rows, at, rules, now_ms)
     if rules.append_time:
         if rows[at + _ATTRIBUTES] & APPEND_TIME_MASK:
-            raise InvalidTimestampError(
-                "a producer's batch says LogAppendTime: only the log may say that"
-            )
+            raise _says_append_time(rows[at + _RECORD_COUNT])
     elif (
         max_timestamp - now_ms > rules.after_max_ms
         or now_ms - min_timestamp > rules.before_max_ms
-        or (rows[at + _ATTRIBUTES] & APPEND_TIME_MASK and min_timestamp == NO_TIMESTAMP)
+        or (rows[at + _ATTRIBUTES] & APPEND_TIME_MASK and min_timestamp <= NO_TIMESTAMP)
     ):
         errors = _timestamp_errors(data, rows, at, rules, now_ms)
         if errors:
             raise _refused(data, rows, at, rules, now_ms)
     return max_timestamp, gap_row >= 0
+
+
+def _says_append_time(count: int) -> InvalidTimestampError:
+    what = "says LogAppendTime: only the log may say that"
+    errors = [(row, what) for row in range(count)]
+    return InvalidTimestampError(f"a producer's batch {what}", record_errors=errors)
 
 
 def _records_of(data: Bytes, rows: memoryview, at: int) -> Iterator[Record]:
@@ -410,9 +468,17 @@ def _converted(data: Bytes, rules: AppendRules) -> bytearray:
     codec = Codec.NONE
     for at in range(0, count * ROW_WIDTH, ROW_WIDTH):
         codec = Codec(rows[at + _ATTRIBUTES] & CODEC_MASK) or codec
+        if rows[at + _SIZE] > rules.max_message_bytes:
+            raise BatchTooLargeError(
+                f"a message of {rows[at + _SIZE]} bytes is above "
+                f"max.message.bytes={rules.max_message_bytes}"
+            )
+        if rules.append_time and rows[at + _MAGIC] and rows[at + _ATTRIBUTES] & APPEND_TIME_MASK:
+            raise _says_append_time(count)
     if codec and count > 1:
         raise InvalidRecordError("a compressed message comes alone")
-    records = list(decode_records(bytes(data)))
+    # Their offsets mean nothing yet: some clients send only zeros.
+    records = list(decode_records(bytes(data), check=Check.CRC))
     return _built(
         records,
         BatchOptions(codec=rules.codec if rules.codec is not None else codec, level=rules.level),

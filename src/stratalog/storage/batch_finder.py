@@ -6,41 +6,25 @@ that is larger than the read is passed by its header alone.
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left
 from collections.abc import Iterator
-from struct import Struct
 from typing import Final, NamedTuple
 
 from stratalog.records import kernel
-from stratalog.records.layout import (
-    BATCH_HEADER_SIZE,
-    INT32_MAX,
-    LAST_OFFSET_DELTA_AT,
-    LOG_OVERHEAD,
-    MAGIC_AT,
-    MAX_TIMESTAMP_AT,
-    MESSAGE_TIMESTAMP_AT,
-    PREFIX_SIZE,
-    ROW_WIDTH,
-    Check,
-    Ending,
-    Reason,
-    Row,
-)
+from stratalog.records.layout import BATCH_HEADER_SIZE, INT64_MIN, Reason
 from stratalog.records.reasons import corruption
 from stratalog.storage.filesystem import ReadableFile
-from stratalog.types import NO_TIMESTAMP
 
-__all__ = ["BatchPlace", "find_last_batch", "find_offset", "find_time", "places_from"]
+__all__ = [
+    "BatchPlace",
+    "find_first",
+    "find_last_batch",
+    "find_offset",
+    "find_time",
+    "places_from",
+    "read_first",
+]
 
 _READ_SIZE: Final = 4096 + BATCH_HEADER_SIZE
-_ROWS_AT_ONCE: Final = 128
-_PREFIX: Final = Struct(">qi")
-_LAST_DELTA: Final = Struct(">i")
-_TIME: Final = Struct(">q")
-_LAST_OFFSET: Final = int(Row.LAST_OFFSET)
-_MAX_TIMESTAMP: Final = int(Row.MAX_TIMESTAMP)
 
 
 class BatchPlace(NamedTuple):
@@ -58,108 +42,98 @@ class BatchPlace(NamedTuple):
         return self.position + self.size_bytes
 
 
-class _Headers:
-    """Header rows of a file from a position up to a limit, some at a time."""
-
-    __slots__ = ("_buffer", "_file", "_limit", "_next", "_view", "position", "rows")
-
-    def __init__(self, file: ReadableFile, position: int, limit: int) -> None:
-        self._file = file
-        self._next = position
-        self._limit = limit
-        self._buffer = bytearray(_READ_SIZE)
-        self._view = memoryview(self._buffer)
-        self.position = position
-        self.rows = memoryview(array("q", bytes(8 * ROW_WIDTH * _ROWS_AT_ONCE)))
-
-    def more(self) -> int:
-        """Load the next rows; their number, 0 at the end. CorruptionError where no header stands."""
-        at = self._next
-        size = min(self._limit - at, _READ_SIZE)
-        if size <= 0:
-            return 0
-        size = self._file.read_into(at, self._view[:size] if size < _READ_SIZE else self._view)
-        held, reached, ending, reason, _ = kernel.walk(
-            self._buffer, 0, size, self.rows, Check.NONE, -1, INT32_MAX
-        )
-        self.position = at
-        if held:
-            self._next = at + reached
-            return held
-        if ending == Ending.CORRUPT or size < PREFIX_SIZE:
-            raise corruption(reason or Reason.SHORT_TAIL, at)
-        return self._large(at, size)
-
-    def _large(self, at: int, size: int) -> int:
-        """A batch that is larger than a read: its header is enough."""
-        offset, length = _PREFIX.unpack_from(self._buffer)
-        if at + LOG_OVERHEAD + length > self._limit or size < BATCH_HEADER_SIZE:
-            raise corruption(Reason.SHORT_TAIL, at)
-        rows = self.rows
-        rows[Row.POSITION] = 0
-        rows[Row.SIZE] = LOG_OVERHEAD + length
-        magic = self._buffer[MAGIC_AT]
-        if magic == 2:
-            rows[Row.BASE_OFFSET] = offset
-            (delta,) = _LAST_DELTA.unpack_from(self._buffer, LAST_OFFSET_DELTA_AT)
-            rows[Row.LAST_OFFSET] = offset + delta
-            (rows[Row.MAX_TIMESTAMP],) = _TIME.unpack_from(self._buffer, MAX_TIMESTAMP_AT)
-        else:
-            rows[Row.BASE_OFFSET] = -1
-            rows[Row.LAST_OFFSET] = offset
-            rows[Row.MAX_TIMESTAMP] = (
-                _TIME.unpack_from(self._buffer, MESSAGE_TIMESTAMP_AT)[0] if magic else NO_TIMESTAMP
-            )
-        self._next = at + LOG_OVERHEAD + length
-        return 1
-
-    def place(self, number: int) -> BatchPlace:
-        row = self.rows[number * ROW_WIDTH : (number + 1) * ROW_WIDTH]
-        return BatchPlace(
-            self.position + row[Row.POSITION],
-            row[Row.SIZE],
-            row[Row.BASE_OFFSET],
-            row[_LAST_OFFSET],
-            row[_MAX_TIMESTAMP],
-        )
-
-
 def find_offset(file: ReadableFile, position: int, limit: int, offset: int) -> BatchPlace | None:
     """The first batch from ``position`` up to ``limit`` that reaches ``offset``; None: there is none."""
-    headers = _Headers(file, position, limit)
-    rows = headers.rows
-    while held := headers.more():
-        if rows[(held - 1) * ROW_WIDTH + _LAST_OFFSET] >= offset:
-            number = bisect_left(
-                range(held), offset, key=lambda each: rows[each * ROW_WIDTH + _LAST_OFFSET]
-            )
-            return headers.place(number)
+    return find_first(file, position, limit, offset, by_time=False)
+
+
+def find_first(
+    file: ReadableFile, position: int, limit: int, target: int, *, by_time: bool
+) -> BatchPlace | None:
+    """The first batch whose last offset, or largest timestamp, reaches ``target``."""
+    found = read_first(file, position, limit, target, by_time=by_time)
+    return None if found is None else found[0]
+
+
+def read_first(
+    file: ReadableFile, position: int, limit: int, target: int, *, by_time: bool
+) -> tuple[BatchPlace, bytes, int] | None:
+    """The same, with what was read for it, and where in that the batch begins."""
+    while position < limit:
+        size = limit - position
+        data = file.read(position, min(_READ_SIZE, size))
+        found, at, size, base_offset, last_offset, max_timestamp = kernel.find_batch(
+            data, 0, len(data), target, by_time
+        )
+        if found > 0 and position + at + size <= limit:
+            place = BatchPlace(position + at, size, base_offset, last_offset, max_timestamp)
+            return place, data, at
+        if found < 0:
+            raise corruption(size, position + at)
+        if found > 0 or at == 0 or position + at > limit:
+            # Not even a header is left, or the last batch goes on behind the end.
+            raise corruption(Reason.SHORT_TAIL, position + (at if found else 0))
+        position += at
     return None
 
 
 def find_time(
-    file: ReadableFile, position: int, limit: int, timestamp: int
+    file: ReadableFile,
+    position: int,
+    limit: int,
+    timestamp: int,
+    entry: tuple[int, int] | None = None,
 ) -> Iterator[BatchPlace]:
-    """The batches from ``position`` up to ``limit`` whose largest timestamp reaches ``timestamp``."""
-    headers = _Headers(file, position, limit)
-    while held := headers.more():
-        for number in range(held):
-            if headers.rows[number * ROW_WIDTH + _MAX_TIMESTAMP] >= timestamp:
-                yield headers.place(number)
+    """The batches from ``position`` up to ``limit`` whose largest timestamp reaches ``timestamp``.
+
+    ``entry`` is what a time index says: a timestamp that no batch before has passed, and the last
+    offset of the first batch that has it. CorruptionError where there is no such batch.
+    """
+    if entry is not None:
+        first = find_offset(file, position, limit, entry[1])
+        if first is None or (first.max_timestamp, first.last_offset) != entry:
+            raise corruption(
+                Reason.OFFSET_ORDER, position, detail="the time index is of another log"
+            )
+        position = first.position
+    return _find(file, position, limit, timestamp, by_time=True)
 
 
 def find_last_batch(file: ReadableFile, position: int, limit: int) -> BatchPlace | None:
     """The last batch before ``limit``, reading from ``position`` on; None where there is none."""
-    headers = _Headers(file, position, limit)
     last = None
-    while held := headers.more():
-        last = headers.place(held - 1)
+    for last in places_from(file, position, limit):  # noqa: B007
+        pass
     return last
 
 
 def places_from(file: ReadableFile, position: int, limit: int) -> Iterator[BatchPlace]:
     """Every batch from ``position`` up to ``limit``."""
-    headers = _Headers(file, position, limit)
-    while held := headers.more():
-        for number in range(held):
-            yield headers.place(number)
+    return _find(file, position, limit, INT64_MIN, by_time=True)
+
+
+def _find(
+    file: ReadableFile, position: int, limit: int, target: int, *, by_time: bool
+) -> Iterator[BatchPlace]:
+    """The batches whose last offset or largest timestamp reaches ``target``."""
+    while position < limit:
+        data = file.read(position, min(limit - position, _READ_SIZE))
+        at = 0
+        while True:
+            found, at, size, base_offset, last_offset, max_timestamp = kernel.find_batch(
+                data, at, len(data), target, by_time
+            )
+            if found <= 0:
+                break
+            if position + at + size > limit:
+                raise corruption(Reason.SHORT_TAIL, position + at)
+            yield BatchPlace(position + at, size, base_offset, last_offset, max_timestamp)
+            at += size
+            if at >= len(data):
+                break
+        if found < 0:
+            raise corruption(size, position + at)
+        if at == 0 or position + at > limit:
+            # Not even a header is left, or the last batch goes on behind the end.
+            raise corruption(Reason.SHORT_TAIL, position)
+        position += at

@@ -20,6 +20,9 @@ __all__ = ["OnDamage", "Verdict", "judge_tail"]
 #: A lost write shows as a block of zeros. Headers have short runs of them, and values may have long ones:
 #: so what is cut while sound batches follow is kept in a file beside the log.
 _LOST_ZEROS_MIN: Final = 64
+#: What a disk writes at once, or not at all.
+_SECTOR_BYTES: Final = 512
+_OFFSET_BYTES: Final = 8
 #: How far behind the damage a sound batch is searched for.
 _SEARCH_BYTES: Final = 4 << 20
 
@@ -40,16 +43,17 @@ class Verdict(NamedTuple):
     sound_position: int | None = None
 
 
-def judge_tail(file: ReadableFile, position: int, size_bytes: int, next_offset: int) -> Verdict:
-    """Judge the bytes from ``position`` up to ``size_bytes``, where a batch of ``next_offset`` or later
-    was to be, and is not."""
+def judge_tail(file: ReadableFile, position: int, size_bytes: int, base_offset: int) -> Verdict:
+    """Judge the bytes from ``position`` up to ``size_bytes``, where the next batch of the segment at
+    ``base_offset`` was to be, and is not. A sound one may be of any offset of the segment: below the
+    expected one, it tells that one before it is wrong."""
     size = min(size_bytes - position, _SEARCH_BYTES)
     data = bytearray(size)
     size = file.read_into(position, memoryview(data))
-    sound = _find_sound(data, size, next_offset)
+    sound = _find_sound(data, size, base_offset)
     if sound is None:
         return Verdict(True, f"no whole batch lies in the last {size_bytes - position} bytes")
-    if _has_lost_write(data, sound):
+    if _has_lost_write(data, sound, position):
         return Verdict(True, "a write before it was lost", position + sound)
     return Verdict(
         False, f"the batch is damaged, and sound ones follow from byte {position + sound} on",
@@ -57,15 +61,15 @@ def judge_tail(file: ReadableFile, position: int, size_bytes: int, next_offset: 
     )  # fmt: skip
 
 
-def _find_sound(data: bytearray, size: int, next_offset: int) -> int | None:
+def _find_sound(data: bytearray, size: int, base_offset: int) -> int | None:
     """The position of the first batch of magic 2 whose CRC is right and whose offset can be."""
     rows = memoryview(bytearray(8 * ROW_WIDTH)).cast("q")
-    at = data.find(2, MAGIC_AT + 1)
+    at = data.find(2, MAGIC_AT)
     while at >= 0 and at - MAGIC_AT + BATCH_HEADER_SIZE <= size:
         start = at - MAGIC_AT
         offset = int.from_bytes(data[start : start + 8], "big", signed=True)
         length = int.from_bytes(data[start + 8 : start + 12], "big", signed=True)
-        if next_offset <= offset <= next_offset + INT32_MAX and 49 <= length <= size - start - 12:
+        if base_offset <= offset <= base_offset + INT32_MAX and 49 <= length <= size - start - 12:
             held, *_ = kernel.walk(data, start, start + 12 + length, rows, Check.CRC, -1, INT32_MAX)
             if held and rows[Row.BASE_OFFSET] == offset:
                 return start
@@ -73,5 +77,9 @@ def _find_sound(data: bytearray, size: int, next_offset: int) -> int | None:
     return None
 
 
-def _has_lost_write(data: bytearray, end: int) -> bool:
-    return bytes(_LOST_ZEROS_MIN) in data[:end]
+def _has_lost_write(data: bytearray, end: int, position: int) -> bool:
+    """Whether zeros stand where a batch was to be: a run of them, or fewer up to the end of a sector, whose
+    last bytes these were. Less than an offset is nothing: its first bytes may well be zeros."""
+    in_sector = _SECTOR_BYTES - position % _SECTOR_BYTES
+    is_sector = in_sector >= _OFFSET_BYTES and not any(data[:in_sector])
+    return is_sector or bytes(_LOST_ZEROS_MIN) in data[:end]

@@ -24,6 +24,8 @@ class EpochFile:
         self._file_system = file_system
         self._path = path
         self._epochs = epochs
+        #: The last entry, or -1. Every append asks.
+        self.latest_epoch, self.latest_start = self._latest()
         #: Whether the file was there and could not be believed: the log is to be asked.
         self.was_damaged = False
 
@@ -52,11 +54,6 @@ class EpochFile:
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
         return self._epochs.entries
-
-    @property
-    def latest_epoch(self) -> int:
-        entries = self._epochs.entries
-        return entries[-1][0] if entries else NO_LEADER_EPOCH
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
         return self._epochs.end_offset_for(epoch, log_end_offset)
@@ -102,3 +99,8 @@ class EpochFile:
         except BaseException:
             self._epochs = LeaderEpochs(before)
             raise
+        finally:
+            self.latest_epoch, self.latest_start = self._latest()
+
+    def _latest(self) -> tuple[int, int]:
+        return self._epochs.latest or (NO_LEADER_EPOCH, -1)

@@ -69,6 +69,10 @@ class ReadableFile(Protocol):
         """Fill ``buffer`` from ``position`` on; fewer bytes only at the end of the file."""
         ...
 
+    def read(self, position: int, size: int) -> bytes:
+        """``size`` bytes from ``position`` on; fewer only at the end of the file."""
+        ...
+
     def map(self, position: int, size: int, *, reads_all: bool = False) -> memoryview:
         """``size`` bytes from ``position`` on as a read-only buffer over the page cache.
 
@@ -325,6 +329,18 @@ class OsReadableFile:
         except OSError as error:
             raise _refused(error, self.path) from None
         return done
+
+    def read(self, position: int, size: int) -> bytes:
+        try:
+            data = os.pread(self._fd, size, position)
+            while 0 < len(data) < size:
+                more = os.pread(self._fd, size - len(data), position + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            raise _refused(error, self.path) from None
+        return data
 
     def map(self, position: int, size: int, *, reads_all: bool = False) -> memoryview:
         if size == 0:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from stratalog.storage.names import (
+    FAILED_SYNC,
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA,
     TEMPORARY_SUFFIX,
@@ -25,6 +26,7 @@ __all__ = ["FolderNames", "SettlePlan", "plan_orphans", "plan_swaps", "plan_swee
 
 _KNOWN = frozenset(
     {
+        FAILED_SYNC,
         LEADER_EPOCH_CHECKPOINT,
         PARTITION_METADATA,
         LEADER_EPOCH_CHECKPOINT + TEMPORARY_SUFFIX,
@@ -91,7 +93,10 @@ def plan_sweep(folder: FolderNames) -> SettlePlan:
             return lowest is not None and file.offset >= lowest
         return file.stage in (Stage.DELETED, Stage.CLEANED)
 
-    return SettlePlan(delete=tuple(name for name, file in folder.files.items() if goes(file)))
+    # Every ``.swap`` goes before any ``.cleaned``: should this be interrupted, none may look complete.
+    names = [name for name, file in folder.files.items() if goes(file)]
+    names.sort(key=lambda name: folder.files[name].stage != Stage.SWAP)
+    return SettlePlan(delete=tuple(names))
 
 
 def plan_swaps(folder: FolderNames, start: int, end: int) -> SettlePlan:

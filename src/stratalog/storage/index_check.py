@@ -21,9 +21,19 @@ def index_is_sane(offsets: memoryview, times: memoryview, log_size: int) -> bool
     """
     if len(offsets) % OFFSET_ENTRY_SIZE or len(times) % TIME_ENTRY_SIZE:
         return False
+    if _ends_in_zeros(offsets, OFFSET_ENTRY_SIZE) or _ends_in_zeros(times, TIME_ENTRY_SIZE):
+        return False
     return _offsets_are_sane(_integers(offsets, "i"), log_size) and _times_are_sane(
         _integers(times, "i")
     )
+
+
+def _ends_in_zeros(entries: memoryview, size: int) -> bool:
+    """Whether the last entry is none: so much is seen at once, however large the file is."""
+    if not len(entries):
+        return False
+    last = kernel.copy(entries, len(entries) - size, len(entries), guarded=True)
+    return not any(last)
 
 
 def _integers(entries: memoryview, kind: str) -> array[int]:

@@ -14,15 +14,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from stratalog.clock import Clock
-from stratalog.errors import CorruptionError, DamagedLogError
+from stratalog.errors import CorruptionError, DamagedLogError, StorageError
 from stratalog.records.layout import ROW_WIDTH, Check, Row
 from stratalog.storage.activation import activate, overwrite
 from stratalog.storage.damage import OnDamage, judge_tail
 from stratalog.storage.epoch_file import EpochFile
+from stratalog.storage.failed_sync import note_failed_sync, rewrite
 from stratalog.storage.filesystem import FileSystem, WritableFile
 from stratalog.storage.folder import FolderNames, SettlePlan, plan_orphans, plan_swaps, plan_sweep
 from stratalog.storage.log_file import Window
-from stratalog.storage.names import FileKind, Stage, segment_file_name
+from stratalog.storage.names import FAILED_SYNC, FileKind, Stage, segment_file_name
 from stratalog.storage.producers import ProducerStates
 from stratalog.storage.removal import rename_deleted
 from stratalog.storage.replay import Replay, rebuild_producers
@@ -120,17 +121,24 @@ class _Loader:
         self._set_aside: list[str] = []
         self._producers = ProducerStates()
         self._is_clean = options.is_clean
+        self._has_failed_sync = False
 
     def load(self) -> LoadedLog:
         options = self._options
         names = self._settle()
-        self._snapshots = SnapshotFiles(self._file_system, self._folder, names.files)
+        self._snapshots = SnapshotFiles(self._file_system, self._folder, names.files.values())
         self._epochs = EpochFile.load(self._file_system, self._folder)
         segments = self._open_segments(names)
         if self._epochs.was_damaged:
             self._relearn_epochs(segments)
+        active = None
         if self._is_clean:
-            next_offset = self._end_of(segments)
+            try:
+                next_offset = self._end_of(segments)
+                if segments and next_offset >= options.log_start:
+                    active = activate(self._file_system, options.clock, segments[-1])
+            except CorruptionError:
+                self._is_clean = False  # no orderly stop leaves it like this
         if not self._is_clean:
             segments, next_offset = self._recover(segments, options.recovery_point)
         if segments and next_offset < options.log_start:
@@ -139,7 +147,8 @@ class _Loader:
             self._producers.clear()
             segments = []
         if segments:
-            active = activate(self._file_system, options.clock, segments.pop())
+            last = segments.pop()
+            active = active or activate(self._file_system, options.clock, last)
             # A killed process may have made files whose names are not on the disk yet.
             active.is_new = not self._is_clean
             recovery_point = (
@@ -154,6 +163,8 @@ class _Loader:
         self._epochs.truncate_from_end(next_offset)
         self._epochs.truncate_from_start(log_start)
         self._load_producers([*segments, active], log_start, next_offset)
+        if self._has_failed_sync:
+            self._file_system.unlink(os.path.join(self._folder, FAILED_SYNC))
         return LoadedLog(
             sealed=segments,
             active=active,
@@ -172,6 +183,8 @@ class _Loader:
     def _settle(self) -> FolderNames:
         entries = self._file_system.list_dir(self._folder)
         names = FolderNames.of(entry.name for entry in entries if entry.is_file)
+        self._has_failed_sync = any(entry.name == FAILED_SYNC for entry in entries)
+        self._is_clean = self._is_clean and not self._has_failed_sync
         self._report.unknown_files = names.unknown
         names = self._carry_out(names, plan_sweep(names))
         names = self._carry_out(names, plan_swaps(names, *self._swapped_span(names)))
@@ -232,7 +245,23 @@ class _Loader:
                 if not found.is_whole:
                     coming = []  # they were set aside
             segments.append(segment)
-        return segments
+        return self._without_leftovers(segments)
+
+    def _without_leftovers(self, segments: list[SealedSegment]) -> list[SealedSegment]:
+        """Segments without those that were begun and given up, for want of room: the one before went on.
+        The names of such were removed, and a power cut may have brought them back."""
+        kept: list[SealedSegment] = []
+        for segment in segments:
+            if kept and segment.size_bytes == 0:
+                try:
+                    place = kept[-1].last_batch()
+                except CorruptionError:
+                    place = None  # recovery will look
+                if place is not None and place.last_offset >= segment.base_offset:
+                    self._drop([segment])
+                    continue
+            kept.append(segment)
+        return kept
 
     def _sealed(self, base_offset: int) -> SealedSegment:
         path = os.path.join(self._folder, segment_file_name(base_offset, FileKind.LOG))
@@ -243,16 +272,11 @@ class _Loader:
         )
 
     def _end_of(self, segments: list[SealedSegment]) -> int:
-        """The log's end after an orderly stop, from the last segment's index on. Where that cannot be,
-        the stop was not orderly after all."""
+        """The log's end after an orderly stop, from the last segment's index on."""
         if not segments:
             return self._options.log_start
         last = segments[-1]
-        try:
-            place = last.last_batch()
-        except CorruptionError:
-            self._is_clean = False
-            return -1
+        place = last.last_batch()
         return last.base_offset if place is None else place.last_offset + 1
 
     def _recover(
@@ -301,8 +325,11 @@ class _Loader:
         )
         self._report.recovered_segments.append(base)
         self._report.scanned_bytes += found.valid_bytes
+        self._check_overlap(segment, found, behind)
         if not found.is_whole:
             self._cut(segment, log, found, size, behind)
+        if self._has_failed_sync:
+            rewrite(log, found.valid_bytes)
         for offset in self._snapshots.offsets:
             if offset > base:
                 self._snapshots.delete(offset)  # of a log that may have been longer
@@ -319,7 +346,23 @@ class _Loader:
         recovered = SealedSegment(
             self._file_system, self._folder, base, options.limits, found.valid_bytes, log=log
         )
+        recovered.take_end(found.valid_bytes, found.index, aborted)
         return recovered, found
+
+    def _check_overlap(
+        self, segment: SealedSegment, found: SegmentScan, behind: list[SealedSegment]
+    ) -> None:
+        """No CRC covers the offset of a batch. The last one of a segment ends before the next begins."""
+        follower = behind[0].base_offset if behind else found.next_offset
+        if found.next_offset > follower and self._options.on_damage != OnDamage.CUT:
+            raise DamagedLogError(
+                "segment_overlap",
+                f"the segment reaches offset {found.next_offset - 1}, and the next one starts at "
+                f"{follower}",
+                path=segment.path(FileKind.LOG),
+                advice="restore the segment from a copy, or open with on_damage='cut' to take it as "
+                "it is",
+            )
 
     def _cut(
         self,
@@ -332,7 +375,7 @@ class _Loader:
         """Cut a segment behind its last sound batch, if that may be done."""
         pause, options = found.pause, self._options
         path = segment.path(FileKind.LOG)
-        verdict = judge_tail(log, pause.position, size, found.next_offset)
+        verdict = judge_tail(log, pause.position, size, segment.base_offset)
         refusal = None
         if found.next_offset < options.recovery_point:
             refusal = (
@@ -394,7 +437,11 @@ class _Loader:
     ) -> list[WritableFile]:
         """The indexes as recovery made them, each in the place of the old one. The data is on the disk
         before anything that points into it."""
-        log.sync()
+        try:
+            log.sync()
+        except StorageError:
+            note_failed_sync(self._file_system, segment.path(FileKind.TIME_INDEX))
+            raise
         found.index.close_times()
         written = [
             overwrite(self._file_system, segment.path(FileKind.OFFSET_INDEX), found.index.offsets),
@@ -454,7 +501,7 @@ class _Loader:
         for offset in self._snapshots.strays(bases):
             self._snapshots.delete(offset)
         for offset in self._snapshots.offsets:
-            if not log_start < offset <= next_offset:
+            if not log_start <= offset <= next_offset:
                 self._snapshots.delete(offset)
         producers = self._producers
         for base in bases[-2:]:
@@ -476,6 +523,8 @@ class _Epochs:
         self._latest = found[-1][0] if found else latest
 
     def seen(self, rows: memoryview, count: int, _: Window) -> None:
+        if max(rows[Row.LEADER_EPOCH : count * ROW_WIDTH : ROW_WIDTH]) <= self._latest:
+            return
         for at in range(0, count * ROW_WIDTH, ROW_WIDTH):
             epoch = rows[at + Row.LEADER_EPOCH]
             if epoch > self._latest:

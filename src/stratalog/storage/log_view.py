@@ -37,14 +37,9 @@ class FileRegion(NamedTuple):
     position: int
     size_bytes: int
 
-    def read(self) -> bytearray:
+    def read(self) -> bytes:
         """The bytes; fewer where the file was cut meanwhile."""
-        data = bytearray(self.size_bytes)
-        with memoryview(data) as whole:
-            read = self.file.read_into(self.position, whole)
-        if read < self.size_bytes:
-            del data[read:]
-        return data
+        return self.file.read(self.position, self.size_bytes)
 
 
 class LogRead(NamedTuple):
@@ -190,7 +185,9 @@ class LogView(NamedTuple):
 
     def _aborted(self, offset: int, region: FileRegion, number: int) -> tuple[AbortedTxn, ...]:
         """The aborted transactions that may touch a region: some may not, none is missing."""
-        upper = self.segments[number].index.offset_behind(region.position + region.size_bytes)
+        if not any(segment.aborted for segment in self.segments.segments[number:]):
+            return ()
+        upper = self.segments[number].offset_behind(region.position + region.size_bytes)
         if upper is None:
             upper = self.segments.next_base(number, self.log_end)
         return self.aborted_between(offset, upper, number)
@@ -218,6 +215,8 @@ class LogView(NamedTuple):
             return 0
         number, place = found
         last = max(self.segments.floor(bound), 0)
+        if number > last:  # what is not compacted away lies behind the bound
+            return 0
         total = -place.position
         for each in range(number, last):
             total += self.limit(each)

@@ -14,8 +14,10 @@ from stratalog.errors import UsageError
 from stratalog.types import Offset, TopicPartition
 
 __all__ = [
+    "BOOTSTRAP_CHECKPOINT",
     "CLEANER_CHECKPOINT",
     "CLEAN_SHUTDOWN",
+    "FAILED_SYNC",
     "FOREIGN_ROOT_DIRS",
     "HIGH_WATERMARK_CHECKPOINT",
     "LEADER_EPOCH_CHECKPOINT",
@@ -49,6 +51,7 @@ V07_SUFFIX: Final = ".kafka"
 # In a partition's folder.
 LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
+FAILED_SYNC: Final = "stratalog-failed-sync"  # our own, see ``failed_sync``
 
 # In the root of a log directory.
 LOCK: Final = ".lock"
@@ -58,6 +61,7 @@ RECOVERY_CHECKPOINT: Final = "recovery-point-offset-checkpoint"
 LOG_START_CHECKPOINT: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT: Final = "replication-offset-checkpoint"
 CLEANER_CHECKPOINT: Final = "cleaner-offset-checkpoint"
+BOOTSTRAP_CHECKPOINT: Final = "bootstrap.checkpoint"  # KRaft's first metadata
 # There, of our own: Kafka leaves files that it does not know alone.
 STRATALOG_TOPICS: Final = "stratalog-topics.json"
 STRATALOG_TRANSACTIONS: Final = "stratalog-transactions.json"
@@ -109,9 +113,9 @@ class PartitionFile(NamedTuple):
     stage: Stage
 
 
-_KINDS: Final = {kind.value: kind for kind in FileKind}
-_STAGES: Final = {stage.value: stage for stage in Stage}
-_FILE: Final = re.compile(r"([0-9]{20})(\.[a-z0-9]+)(\.[a-z]+)?")
+_DIGITS: Final = 20
+#: What stands behind the digits, for every file that there can be: hundreds are parsed at a start.
+_SUFFIXES: Final = {kind.value + stage.value: (kind, stage) for kind in FileKind for stage in Stage}
 
 
 def check_topic(topic: str) -> str:
@@ -146,13 +150,12 @@ def is_marked_partition_dir(name: str) -> bool:
 
 def parse_partition_file(name: str) -> PartitionFile | None:
     """What a file of this name in a partition's folder is; None where we do not know it."""
-    match = _FILE.fullmatch(name)
-    if match is None or int(match[1]) >= 2**63:
+    digits = name[:_DIGITS]
+    known = _SUFFIXES.get(name[_DIGITS:])
+    if known is None or len(digits) != _DIGITS or not (digits.isascii() and digits.isdecimal()):
         return None
-    kind, stage = _KINDS.get(match[2]), _STAGES.get(match[3] or "")
-    if kind is None or stage is None:
-        return None
-    return PartitionFile(Offset(int(match[1])), kind, stage)
+    offset = int(digits)
+    return PartitionFile(Offset(offset), *known) if offset < 2**63 else None
 
 
 def parse_segment_name(name: str) -> SegmentName | None:
@@ -165,7 +168,7 @@ def parse_segment_name(name: str) -> SegmentName | None:
 
 def segment_file_name(offset: int, kind: FileKind, stage: Stage = Stage.LIVE) -> str:
     """The name of a segment's file of this kind; of a snapshot, the offset that it was taken at."""
-    return f"{offset:020d}{kind.value}{stage.value}"
+    return f"{offset:0{_DIGITS}d}{kind.value}{stage.value}"
 
 
 def log_file_name(base_offset: int, *, is_v07: bool = False) -> str:

@@ -17,27 +17,30 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from stratalog.clock import SYSTEM_CLOCK, Clock
 from stratalog.errors import (
     BatchTooLargeError,
+    CorruptionError,
     LogFailedError,
     OffsetOrderError,
     OffsetOutOfRangeError,
     StorageError,
     UsageError,
 )
-from stratalog.records.layout import ROW_WIDTH, Row
+from stratalog.records.layout import INT32_MAX, INT64_MAX, ROW_WIDTH, Row
 from stratalog.storage.activation import activate
 from stratalog.storage.admission import Admitted, AppendRules, admit_follower, admit_leader
 from stratalog.storage.damage import OnDamage
+from stratalog.storage.failed_sync import note_failed_sync
 from stratalog.storage.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.group_commit import GroupCommit
 from stratalog.storage.leader_epochs import EpochEnd, EpochEntry
 from stratalog.storage.loading import LoadOptions, LoadReport, load_log
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.log_view import Isolation, LogRead, LogView, SegmentList
+from stratalog.storage.names import FileKind
 from stratalog.storage.producers import Admission, Origin, ProducerEntry, ProducerStates
 from stratalog.storage.removal import rename_deleted
 from stratalog.storage.replay import marker_in, rebuild_producers
@@ -52,17 +55,20 @@ from stratalog.storage.roll import draw_jitter, max_segment_ms, new_base_offset,
 from stratalog.storage.segment import ActiveSegment, SealedSegment, Segment
 from stratalog.storage.snapshot_files import SnapshotFiles
 from stratalog.storage.sparse_index import IndexLimits
+from stratalog.storage.sync_queue import Done, SyncQueue
 from stratalog.storage.time_lookup import TimedOffset, find_largest_time, find_time
 from stratalog.types import NO_TIMESTAMP
 
 __all__ = ["AppendResult", "PartitionLog", "Watermark"]
 
 Bytes = bytes | bytearray | memoryview
+T = TypeVar("T")
 
 _LEADER_EPOCH: Final = int(Row.LEADER_EPOCH)
 _BASE_OFFSET: Final = int(Row.BASE_OFFSET)
 _MAGIC: Final = int(Row.MAGIC)
-_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
+_NO_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE})
+_NO_ROOM: Final = _NO_FILES | {errno.ENOSPC, errno.EDQUOT}
 
 
 class Watermark(StrEnum):
@@ -106,6 +112,7 @@ class PartitionLog:
         self._waiting = 0
         self._failure: StorageError | None = None
         self._is_closed = False
+        self._flushed_ms = options.clock.monotonic_ms()
         self._producers: ProducerStates = loaded.producers
         self._snapshots: SnapshotFiles = loaded.snapshots
         self._epochs = loaded.epochs
@@ -118,6 +125,7 @@ class PartitionLog:
         self.report: LoadReport = loaded.report
         self.recovery_point = loaded.recovery_point
         self._commit = GroupCommit(self._sync_active, loaded.recovery_point)
+        self._sync_queue = SyncQueue(self._commit.reach)
         self._view = LogView(
             SegmentList([*loaded.sealed, loaded.active]),
             loaded.log_start,
@@ -175,6 +183,8 @@ class PartitionLog:
         self._rules = AppendRules.of(config)
         self._segment_bytes = config.effective_segment_bytes
         self._max_segment_ms = max_segment_ms(config)
+        self._flush_messages = config.flush_messages - 1  # compared with the last offset
+        self._flush_ms = config.flush_ms if config.flush_ms < INT64_MAX else None
         self._limits = IndexLimits(config.index_interval_bytes, config.segment_index_bytes)
 
     # What there is.
@@ -252,17 +262,24 @@ class PartitionLog:
         """Append batches as the leader: they get their offsets here. With ``sync`` the answer comes
         when they are on the disk. A ``bytearray`` is stamped in place."""
         admitted = admit_leader(data, self._rules, self._clock.now_ms(), origin)
-        self._check_size(admitted)
+        if len(admitted.data) > self._segment_bytes:
+            raise self._too_large(admitted)
         with self._lock:
             if self._failure is not None or self._is_closed:
                 self._check_usable()
             end = self._view.log_end
             admitted.assign(end, leader_epoch)
-            result = self._append(admitted, origin, end, strict_markers)
-        if sync:
-            self._commit.reach(result.next_offset)
-            if self._watermark is Watermark.SYNCED:
-                self.advance_high_watermark(min(self._commit.synced_offset, self.log_end))
+            try:
+                result = self._append(admitted, origin, end, strict_markers)
+            except StorageError as error:
+                self._fail_unless_full(error)
+                raise
+        if (
+            sync
+            or result.last_offset - self.recovery_point >= self._flush_messages
+            or self._flush_ms is not None
+        ):
+            self._settle(result, sync=sync)
         return result
 
     def append_as_follower(
@@ -281,17 +298,29 @@ class PartitionLog:
                 raise OffsetOrderError(
                     f"the log ends at {end}: an append from offset {lowest} on does not follow it"
                 )
+            if admitted.last_offset - lowest > INT32_MAX:
+                raise OffsetOrderError(
+                    f"an append from {lowest} to {admitted.last_offset}: a segment spans {INT32_MAX}"
+                )
             result = self._append(admitted, Origin.REPLICATION, lowest, strict_markers=False)
-        if sync:
-            self._commit.reach(result.next_offset)
+        self._settle(result, sync=sync)
         return result
 
-    def _check_size(self, admitted: Admitted) -> None:
-        if len(admitted.data) > self._segment_bytes:
-            raise BatchTooLargeError(
-                f"an append of {len(admitted.data)} bytes is above "
-                f"segment.bytes={self._segment_bytes}"
-            )
+    def _settle(self, result: AppendResult, *, sync: bool) -> None:
+        """What an append waits for, when others may append again: who syncs needs the lock too."""
+        if result.last_offset - self.recovery_point >= self._flush_messages:
+            self.flush()
+        else:
+            self.flush_if_due()
+        if sync:
+            self._commit.reach(result.next_offset)
+            if self._watermark is Watermark.SYNCED:
+                self.advance_high_watermark(min(self._commit.synced_offset, self.log_end))
+
+    def _too_large(self, admitted: Admitted) -> BatchTooLargeError:
+        return BatchTooLargeError(
+            f"an append of {len(admitted.data)} bytes is above segment.bytes={self._segment_bytes}"
+        )
 
     def _append(
         self, admitted: Admitted, origin: Origin, first_offset: int, strict_markers: bool
@@ -311,15 +340,13 @@ class PartitionLog:
         active = self._active
         position = active.size_bytes
         try:
-            active.append(admitted.data, admitted.rows, admitted.count, admitted.max_timestamp)
+            active.append(admitted.data, admitted.rows, admitted.count)
+            if admission is not None:
+                self._apply_producers(admission)
+            self._publish_append(last_offset + 1, moves_stable=admission is not None)
         except BaseException as error:
             self._undo_write(position, error)
             raise
-        if admission is not None:
-            self._apply_producers(admission)
-        self._publish_append(last_offset + 1, moves_stable=admission is not None)
-        if last_offset + 1 - self.recovery_point >= self._config.flush_messages:
-            self.flush()
         return AppendResult(first_offset, last_offset, admitted.append_time, self._view.log_start)
 
     def _admit_producers(
@@ -343,20 +370,20 @@ class PartitionLog:
                 self._active.note_aborted(aborted)
 
     def _note_epochs(self, admitted: Admitted) -> None:
-        if admitted.is_legacy:
-            self._epochs.clear()  # messages of the old formats carry none
-            return
-        rows = admitted.rows
-        latest = self._epochs.latest_epoch
+        rows, epochs = admitted.rows, self._epochs
         for at in range(0, admitted.count * ROW_WIDTH, ROW_WIDTH):
-            epoch = rows[at + _LEADER_EPOCH]
-            if epoch != latest and epoch >= 0:
-                self._epochs.assign(epoch, rows[at + _BASE_OFFSET])
-                latest = epoch
+            epoch, base_offset = rows[at + _LEADER_EPOCH], rows[at + _BASE_OFFSET]
+            if admitted.is_legacy and rows[at + _MAGIC] < 2:
+                epochs.clear()  # messages of the old formats carry none
+            # An append with a gap may have been noted, and then refused for want of room.
+            elif epoch >= 0 and (epoch != epochs.latest_epoch or base_offset < epochs.latest_start):
+                epochs.assign(epoch, base_offset)
 
     def _undo_write(self, position: int, error: BaseException) -> None:
-        """Take back a write that was refused for want of room; anything else fails the log."""
-        if isinstance(error, StorageError) and error.errno in _NO_ROOM:
+        """Take back a write that was refused for want of room, or that a signal came upon; anything
+        else fails the log."""
+        is_interrupt = not isinstance(error, Exception) and self._active.size_bytes == position
+        if is_interrupt or (isinstance(error, StorageError) and error.errno in _NO_ROOM):
             try:
                 self._active.log.truncate(position)
             except StorageError as second:
@@ -364,8 +391,8 @@ class PartitionLog:
             return
         if isinstance(error, StorageError):
             self._fail(error)
-        elif isinstance(error, Exception):
-            self._fail(StorageError(f"an append was interrupted: {error}", path=self.folder))
+        else:
+            self._fail(StorageError(f"an append was interrupted: {error!r}", path=self.folder))
 
     def _publish_append(self, log_end: int, *, moves_stable: bool) -> None:
         view = self._view
@@ -396,20 +423,21 @@ class PartitionLog:
     def _roll_if_needed(self, admitted: Admitted, last_offset: int) -> None:
         active = self._active
         first_timestamp = active.first_timestamp
+        index = active.index
         reason = plan_roll(
-            size=active.size_bytes,
-            segment_bytes=self._segment_bytes,
-            append_bytes=len(admitted.data),
-            max_timestamp=admitted.max_timestamp,
-            first_batch_timestamp=NO_TIMESTAMP if first_timestamp is None else first_timestamp,
-            now_ms=self._clock.now_ms() if first_timestamp == NO_TIMESTAMP else 0,
-            created_ms=active.created_ms,
-            max_segment_ms=self._max_segment_ms,
-            jitter_ms=active.jitter_ms,
-            offset_index_full=active.index.is_offset_full,
-            time_index_full=active.index.is_time_full,
-            base_offset=active.base_offset,
-            max_offset=last_offset,
+            active.size_bytes,
+            self._segment_bytes,
+            len(admitted.data),
+            admitted.max_timestamp,
+            NO_TIMESTAMP if first_timestamp is None else first_timestamp,
+            self._clock.now_ms() if (first_timestamp or 0) < 0 else 0,
+            active.created_ms,
+            self._max_segment_ms,
+            active.jitter_ms,
+            index.is_offset_full,
+            index.is_time_full,
+            active.base_offset,
+            last_offset,
         )
         if reason is not None:
             base = new_base_offset(admitted.first_offset, last_offset, self._view.log_end)
@@ -428,6 +456,9 @@ class PartitionLog:
         active, view = self._active, self._view
         if active.base_offset == base_offset and active.size_bytes == 0:
             return  # the empty one does as well
+        if base_offset < active.base_offset and active.size_bytes == 0:
+            self._replace_empty(base_offset)
+            return
         if base_offset <= active.base_offset:
             raise StorageError(
                 f"a segment at {base_offset} cannot follow one at {active.base_offset}",
@@ -436,6 +467,8 @@ class PartitionLog:
         active.finish()
         self._synced(active.sync_log)
         self._synced(active.sync_indexes)
+        if active.is_new:
+            self._synced(lambda: self._file_system.sync_dir(self.folder))
         if base_offset > self._producers.snapshot_offset:
             self._producers.map_end_offset = base_offset
             self._snapshots.write(self._producers, base_offset)
@@ -456,6 +489,23 @@ class PartitionLog:
         self.recovery_point = max(self.recovery_point, view.log_end)
         self._commit.raise_to(view.log_end)
 
+    def _replace_empty(self, base_offset: int) -> None:
+        """Begin the active segment further down: an append with a gap was to begin it, and did not."""
+        view = self._view
+        with self._unbroken():
+            self._remove([self._active])
+            self._producers.snapshot_offset = max(self._snapshots.offsets, default=0)
+            self._active = ActiveSegment.create(
+                self._file_system,
+                self.folder,
+                base_offset,
+                self._limits,
+                created_ms=self._clock.now_ms(),
+                jitter_ms=self._active.jitter_ms,
+            )
+        segments = SegmentList([*view.segments.segments[:-1], self._active])
+        self._view = view._replace(segments=segments, end_position=0)
+
     # Onto the disk.
 
     def sync(self) -> int:
@@ -468,14 +518,21 @@ class PartitionLog:
             self.advance_high_watermark(min(self._commit.synced_offset, self.log_end))
         return self._commit.synced_offset
 
+    def when_synced(self, offset: int, done: Done) -> None:
+        """Call ``done`` from another thread when everything below ``offset`` is on the disk, or with
+        the error that keeps it from getting there. For those who must not wait."""
+        self._check_usable()
+        self._sync_queue.put(offset, done)
+
     def _sync_active(self) -> int:
         with self._lock:
             self._check_usable()
             active, end = self._active, self._view.log_end
-            is_new, active.is_new = active.is_new, False
         self._synced(active.sync_log)
-        if is_new:
+        if active.is_new:
             self._synced(lambda: self._file_system.sync_dir(self.folder))
+            with self._lock:
+                active.is_new = False
         return end
 
     def flush(self) -> int:
@@ -490,15 +547,29 @@ class PartitionLog:
             self._synced(self._snapshots.sync)
             self._synced(lambda: self._file_system.sync_dir(self.folder))
             self.recovery_point = max(self.recovery_point, min(end, self._view.log_end))
+            self._flushed_ms = self._clock.monotonic_ms()
             return self.recovery_point
+
+    def flush_if_due(self) -> bool:
+        """Flush where ``flush.ms`` have passed since the last time, and there is something to flush.
+        Appends ask; for a log that nobody appends to any more, a scheduler does."""
+        if self._flush_ms is None or self._view.log_end <= self.recovery_point:
+            return False
+        if self._clock.monotonic_ms() - self._flushed_ms < self._flush_ms:
+            return False
+        self.flush()
+        return True
 
     def _synced(self, call: Callable[[], object]) -> None:
         """Run something that syncs. A sync that failed is never tried again: the kernel may have
-        dropped what it could not write, and would call the rest clean."""
+        dropped what it could not write, and would call the rest clean. Where nothing was synced
+        because no file could be opened for it, nothing is lost either."""
         try:
             call()
         except StorageError as error:
-            self._fail(error)
+            if error.errno not in _NO_FILES:
+                self._fail(error)
+                note_failed_sync(self._file_system, self._active.path(FileKind.TIME_INDEX))
             raise
 
     # The high watermark.
@@ -529,21 +600,33 @@ class PartitionLog:
         max_batch_bytes: int = 256 << 20,
     ) -> LogRead:
         """A region of the log from the batch that holds ``offset`` on; see :meth:`LogView.read`."""
-        return self._view.read(
-            offset,
-            max_bytes,
-            Isolation(isolation),
-            at_least_one=at_least_one,
-            max_batch_bytes=max_batch_bytes,
+        isolation = Isolation(isolation)
+        return self._seen(
+            lambda view: view.read(
+                offset,
+                max_bytes,
+                isolation,
+                at_least_one=at_least_one,
+                max_batch_bytes=max_batch_bytes,
+            )
         )
 
     def offset_for_time(self, timestamp: int) -> TimedOffset | None:
         """The first record of this time or later."""
-        return find_time(self._view, timestamp)
+        return self._seen(lambda view: find_time(view, timestamp))
 
     def offset_of_largest_time(self) -> TimedOffset | None:
         """The first record with the largest timestamp."""
-        return find_largest_time(self._view)
+        return self._seen(find_largest_time)
+
+    def _seen(self, look: Callable[[LogView], T]) -> T:
+        """Ask the view of this moment. What fails may have been cut or deleted under it: then once
+        more, while nothing moves."""
+        try:
+            return look(self._view)
+        except (CorruptionError, StorageError):
+            with self._lock:
+                return look(self._view)
 
     def wait(
         self,
@@ -600,10 +683,11 @@ class PartitionLog:
             if offset >= view.log_end:
                 self._epochs.truncate_from_end(view.log_end)
                 return False
-            if view.segments[0].base_offset > offset:
-                self._start_over(offset, offset)
-                return True
-            self._cut(offset)
+            with self._unbroken():
+                if view.segments[0].base_offset > offset:
+                    self._start_over(offset, offset)
+                else:
+                    self._cut(offset)
             return True
 
     def _cut(self, offset: int) -> None:
@@ -653,7 +737,7 @@ class PartitionLog:
         """Throw everything away and go on at ``offset``, as a follower does that is too far behind."""
         if offset < 0:
             raise UsageError(f"a log cannot start at offset {offset}")
-        with self._flush_lock, self._changing():
+        with self._flush_lock, self._changing(), self._unbroken():
             self._start_over(offset, offset if log_start is None else log_start)
 
     def _start_over(self, offset: int, log_start: int) -> None:
@@ -676,6 +760,7 @@ class PartitionLog:
         self._synced(lambda: self._file_system.sync_dir(self.folder))
         self.recovery_point = min(self.recovery_point, offset)
         self._commit.lower(offset)
+        self._commit.raise_to(offset)  # there is nothing below it
         self._view = LogView(SegmentList([self._active]), log_start, offset, 0, offset, offset)
 
     def advance_start(self, offset: int) -> bool:
@@ -692,7 +777,8 @@ class PartitionLog:
         if offset <= view.log_start:
             return False
         self._epochs.truncate_from_start(offset)
-        self.recovery_point = max(self.recovery_point, min(offset, view.log_end))
+        # Only up to what is on the disk: behind it recovery must be free to cut.
+        self.recovery_point = max(self.recovery_point, min(offset, self._commit.synced_offset))
         high_watermark = max(view.high_watermark, offset)
         stable = max(view.last_stable_offset, offset)
         self._view = view._replace(
@@ -777,6 +863,7 @@ class PartitionLog:
     def close(self) -> None:
         """Bring everything to the disk and let go of the files. Afterwards the log may be opened with
         ``is_clean``. After a failure only the files are let go."""
+        self._sync_queue.close()
         with self._flush_lock, self._lock:
             if self._is_closed:
                 return
@@ -809,13 +896,29 @@ class PartitionLog:
             for segment in self._view.segments.segments:
                 if isinstance(segment, SealedSegment | ActiveSegment):
                     segment.close()
+        self._sync_queue.close()
         self._wake()
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
         with self._lock:
             self._check_usable()
+            try:
+                yield
+            except StorageError as error:
+                self._fail_unless_full(error)
+                raise
+
+    @contextmanager
+    def _unbroken(self) -> Iterator[None]:
+        """Steps that only mean something together: where one fails, so does the log."""
+        try:
             yield
+        except BaseException as error:
+            if not isinstance(error, StorageError):
+                error = StorageError(f"interrupted: {error!r}", path=self.folder)
+            self._fail(error)
+            raise
 
     def _check_usable(self) -> None:
         if self._failure is not None:
@@ -826,6 +929,12 @@ class PartitionLog:
             )
         if self._is_closed:
             raise UsageError(f"{os.path.basename(self.folder)} is closed")
+
+    def _fail_unless_full(self, error: StorageError) -> None:
+        """A disk that is full, or a process with too many files, can be helped; what else the system
+        refuses tells that something is wrong with the disk."""
+        if error.errno is not None and error.errno not in _NO_ROOM:
+            self._fail(error)
 
     def _fail(self, error: StorageError) -> None:
         if self._failure is None:

@@ -6,11 +6,13 @@ and its indexes are made anew in memory. What the writer has not finished is sim
 
 from __future__ import annotations
 
+import errno
 import os
-from typing import Final
+from typing import Final, NamedTuple
 
-from stratalog.errors import StorageError
-from stratalog.records.layout import Check
+from stratalog.errors import CorruptionError, StorageError, UsageError
+from stratalog.records.layout import Check, Ending
+from stratalog.storage.damage import judge_tail
 from stratalog.storage.filesystem import FileSystem
 from stratalog.storage.folder import FolderNames
 from stratalog.storage.log_config import LogConfig
@@ -19,14 +21,23 @@ from stratalog.storage.names import FileKind, segment_file_name
 from stratalog.storage.producers import ProducerStates
 from stratalog.storage.replay import Replay, rebuild_producers
 from stratalog.storage.segment import SealedSegment
-from stratalog.storage.segment_scan import scan_segment
+from stratalog.storage.segment_scan import SegmentScan, scan_segment
 from stratalog.storage.snapshot_files import SnapshotFiles
 from stratalog.storage.sparse_index import IndexLimits
 from stratalog.storage.txn_index import AbortedTxn
 
-__all__ = ["open_view"]
+__all__ = ["FolderView", "check_format", "folder_trace", "open_view"]
 
 _NEVER_MS: Final = 2**62
+_ATTEMPTS: Final = 3
+
+
+class FolderView(NamedTuple):
+    """A log without its writer. Where the last segment goes on behind ``damage``, and not behind what
+    its writer is still at, the log ends there for us and nobody knows what follows."""
+
+    view: LogView
+    damage: CorruptionError | None = None
 
 
 def open_view(
@@ -36,25 +47,47 @@ def open_view(
     log_start: int = 0,
     config: LogConfig | None = None,
     now_ms: int,
-) -> LogView:
+) -> FolderView:
     """The partition in ``folder`` as it is now. The high watermark is the end: who replicates it
     elsewhere is not known here. A damaged middle shows when it is read."""
     config = config or LogConfig()
     limits = IndexLimits(config.index_interval_bytes, config.segment_index_bytes)
-    for attempt in (1, 2, 3):
+    for _ in range(_ATTEMPTS - 1):
         try:
             return _open(folder, file_system, limits, log_start, now_ms)
-        except StorageError:
-            if (
-                attempt == 3
-            ):  # retention may take a segment away between the listing and the opening
+        except StorageError as error:
+            # Retention may take a segment away between the listing and the opening.
+            if error.errno != errno.ENOENT:
                 raise
-    raise AssertionError
+    return _open(folder, file_system, limits, log_start, now_ms)
+
+
+def check_format(folder: str, file_system: FileSystem) -> None:
+    """UsageError where the folder's segments are of a format that is only read, and not here."""
+    entries = file_system.list_dir(folder)
+    _check_format(folder, FolderNames.of(entry.name for entry in entries if entry.is_file))
+
+
+def _check_format(folder: str, names: FolderNames) -> None:
+    if names.bases(FileKind.V07) and not names.bases():
+        raise UsageError(f"{folder} is of Kafka 0.7, which is only read, by stratalog.scan")
+
+
+def folder_trace(folder: str, file_system: FileSystem) -> tuple[tuple[str, int], ...]:
+    """The data files and the size of the last: as long as it is the same, nothing was appended."""
+    names = FolderNames.of(entry.name for entry in file_system.list_dir(folder) if entry.is_file)
+    bases = names.bases()
+    listed = [(segment_file_name(base, FileKind.LOG), 0) for base in bases]
+    if listed:
+        name = listed[-1][0]
+        found = file_system.stat(os.path.join(folder, name))
+        listed[-1] = (name, -1 if found is None else found.size)
+    return tuple(listed)
 
 
 def _open(
     folder: str, file_system: FileSystem, limits: IndexLimits, log_start: int, now_ms: int
-) -> LogView:
+) -> FolderView:
     entries = file_system.list_dir(folder)
     names = FolderNames.of(entry.name for entry in entries if entry.is_file)
     segments = []
@@ -62,16 +95,18 @@ def _open(
         path = os.path.join(folder, segment_file_name(base, FileKind.LOG))
         found = file_system.stat(path)
         if found is None:
-            raise StorageError("gone while the folder was read", path=path)
+            raise StorageError("gone while the folder was read", path=path, errno=errno.ENOENT)
         segments.append(SealedSegment(file_system, folder, base, limits, found.size))
     if not segments:
+        _check_format(folder, names)
         empty = SealedSegment(file_system, folder, log_start, limits, 0)
-        return LogView(SegmentList([empty]), log_start, log_start, 0, log_start, log_start)
+        view = LogView(SegmentList([empty]), log_start, log_start, 0, log_start, log_start)
+        return FolderView(view)
     last = segments[-1]
     # The last segment is walked from its start: of what its writer keeps in memory, its indexes and
     # its aborted transactions, the files may know nothing yet.
     producers = ProducerStates()
-    snapshots = SnapshotFiles(file_system, folder, names.files)
+    snapshots = SnapshotFiles(file_system, folder, names.files.values())
     first = min(max(log_start, segments[0].base_offset), last.base_offset)
     rebuild_producers(
         producers, snapshots, segments, first, last.base_offset,
@@ -83,10 +118,24 @@ def _open(
         last.log, last.base_offset, limits, last.size_bytes,
         check=Check.ORDER, expected_offset=last.base_offset, seen=replay.seen,
     )  # fmt: skip
+    file_size = last.size_bytes
     last.take_end(found_end.valid_bytes, found_end.index, aborted)
     log_end = found_end.next_offset
     start = min(max(log_start, segments[0].base_offset), log_end)
     producers.on_high_watermark(log_end)
     unstable = producers.first_unstable_offset(log_end)
     stable = log_end if unstable is None else max(min(unstable, log_end), start)
-    return LogView(SegmentList(segments), start, log_end, last.size_bytes, log_end, stable)
+    view = LogView(SegmentList(segments), start, log_end, last.size_bytes, log_end, stable)
+    return FolderView(view, _damage(last, found_end, file_size))
+
+
+def _damage(segment: SealedSegment, found: SegmentScan, file_size: int) -> CorruptionError | None:
+    """What the last segment ends in, where that is not its end: bytes that no writer leaves, or a batch
+    that seems cut off while sound ones follow it."""
+    pause = found.pause
+    if pause.ending == Ending.INCOMPLETE:
+        verdict = judge_tail(segment.log, pause.position, file_size, segment.base_offset)
+        is_damage = verdict.sound_position is not None
+    else:
+        is_damage = pause.ending == Ending.CORRUPT
+    return pause.error().located(path=segment.path(FileKind.LOG)) if is_damage else None

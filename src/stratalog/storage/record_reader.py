@@ -13,7 +13,7 @@ from dataclasses import replace
 from heapq import heapify, heappop
 from typing import Final
 
-from stratalog.errors import StorageError
+from stratalog.errors import CorruptionError, StorageError
 from stratalog.records import kernel
 from stratalog.records.columns import Pause, RegionDecoder, Selection, Taken
 from stratalog.records.layout import (
@@ -45,16 +45,32 @@ def read_columns(
     end: int | None = None,
 ) -> Iterator[Taken]:
     """Columns of the records from ``start`` (the log's start) up to ``end`` (as far as the isolation
-    lets see). Raises CorruptionError at a damaged batch, after what stands before it."""
+    lets see). CorruptionError at a damaged batch, after what stands before it."""
     offset = view.log_start if start is None else start
     view.check_range(offset)
     bound = view.bound(isolation)
     bound = bound if end is None else min(bound, end)
     decoder = RegionDecoder(replace(selection, start=offset, end=bound))
+    failure: CorruptionError | StorageError | None = None
+    try:
+        yield from _read_regions(view, decoder, isolation, offset, bound)
+    except (CorruptionError, StorageError) as error:
+        failure = error
+    if decoder.rows:
+        yield decoder.take()
+    if failure is not None:
+        raise failure
+
+
+def _read_regions(
+    view: LogView, decoder: RegionDecoder, isolation: Isolation, offset: int, bound: int
+) -> Iterator[Taken]:
+    """Columns whenever they are full; what is left stands in the decoder."""
+    max_batch_bytes = decoder.selection.max_batch_bytes
     while offset < bound:
-        read = view.read(offset, _READ_BYTES, isolation, max_batch_bytes=selection.max_batch_bytes)
+        read = view.read(offset, _READ_BYTES, isolation, max_batch_bytes=max_batch_bytes)
         if read.region is None:
-            break
+            return
         reached = offset
         for taken, reached in _decode(read, decoder):  # noqa: B007
             if taken is not None:
@@ -64,8 +80,6 @@ def read_columns(
                 f"the log was cut while it was read, at offset {offset}", path=read.region.file.path
             )
         offset = reached
-    if decoder.rows:
-        yield decoder.take()
 
 
 def _decode(read: LogRead, decoder: RegionDecoder) -> Iterator[tuple[Taken | None, int]]:
@@ -82,11 +96,13 @@ def _decode(read: LogRead, decoder: RegionDecoder) -> Iterator[tuple[Taken | Non
         )
         for start, stop, next_offset in skipped.runs(rows, held):
             if start < stop:
-                yield from _decode_run(decoder, data, start, stop, region.position, next_offset)
+                try:
+                    yield from _decode_run(decoder, data, start, stop, region.position, next_offset)
+                except CorruptionError as error:
+                    raise error.located(path=region.file.path) from None
             yield None, next_offset
         if ending == Ending.CORRUPT:
-            error = corruption(reason, region.position + reached)
-            raise error.located(path=region.file.path)
+            raise corruption(reason, region.position + reached).located(path=region.file.path)
         if ending != Ending.FULL:
             return  # the end of the region, which may lie inside a batch
         at = reached
@@ -94,7 +110,7 @@ def _decode(read: LogRead, decoder: RegionDecoder) -> Iterator[tuple[Taken | Non
 
 def _decode_run(
     decoder: RegionDecoder,
-    data: bytearray,
+    data: bytes,
     start: int,
     stop: int,
     position_base: int,

@@ -25,7 +25,6 @@ class RollReason(StrEnum):
 
 
 def plan_roll(
-    *,
     size: int,
     segment_bytes: int,
     append_bytes: int,
@@ -42,7 +41,8 @@ def plan_roll(
 ) -> RollReason | None:
     """Why the segment must be rolled before ``append_bytes`` go in, up to ``max_offset``; None if not.
 
-    Every append asks: plain numbers, no objects. All limits may be reached, none passed.
+    Every append asks: plain numbers, no objects, not even the names of arguments. All limits may be
+    reached, none passed.
     """
     if size > segment_bytes - append_bytes:
         return RollReason.SIZE

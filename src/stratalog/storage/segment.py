@@ -7,14 +7,22 @@ and positions that its caller took from the log.
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from stratalog.errors import CorruptionError, StorageError
-from stratalog.records.layout import Reason
+from stratalog.records.layout import Reason, Row
 from stratalog.records.reasons import corruption
-from stratalog.storage.batch_finder import BatchPlace, find_last_batch, find_offset, find_time
+from stratalog.storage.batch_finder import (
+    BatchPlace,
+    find_last_batch,
+    find_offset,
+    find_time,
+    read_first,
+)
 from stratalog.storage.filesystem import FileSystem, ReadableFile, WritableFile
 from stratalog.storage.index_check import index_is_sane
 from stratalog.storage.names import FileKind, Stage, segment_file_name
@@ -34,6 +42,7 @@ __all__ = [
     "ActiveSegment",
     "SealedSegment",
     "Segment",
+    "check_last_entry",
     "learn_times",
     "read_aborted",
 ]
@@ -116,34 +125,64 @@ class Segment:
         except BufferError:  # the index file was cut under its mapping
             return 0
 
-    def find_time(self, timestamp: int, start_offset: int) -> list[BatchPlace]:
-        """Batches that may hold the first record of this time or later: up to the first that holds
-        one for sure, which is the first that does not hold ``start_offset`` inside."""
-        index = self.index
-        offset = max(index.offset_before_time(timestamp), start_offset)
-        found = []
-        for place in find_time(self.log, index.position_before(offset), self.size_bytes, timestamp):
+    def find_time(self, timestamp: int, start_offset: int) -> Iterator[BatchPlace]:
+        """The batches that may hold the first record of this time or later, one after the other."""
+        for place in self._find_time(timestamp, start_offset):
             if place.last_offset >= start_offset:
-                found.append(place)
-                if place.base_offset >= start_offset:
-                    break
-        return found
+                yield place
+
+    def read_first_of_time(
+        self, timestamp: int, start_offset: int
+    ) -> tuple[BatchPlace, bytes, int] | None:
+        """The first of them, and its first bytes, from a position in what was read on; None where only
+        the long way can tell."""
+        try:
+            entry = self.index.time_before(timestamp)
+            if entry is None or entry.offset <= start_offset:
+                return None
+            position = self.index.position_before(entry.offset)
+            return read_first(self.log, position, self.size_bytes, timestamp, by_time=True)
+        except (CorruptionError, BufferError):
+            return None
+
+    def _find_time(self, timestamp: int, start_offset: int) -> Iterator[BatchPlace]:
+        try:
+            entry = self.index.time_before(timestamp)
+            if entry is not None and entry.offset > start_offset:
+                start = self._position_before(entry.offset)
+                yield from find_time(self.log, start, self.size_bytes, timestamp, entry)
+                return
+        except (CorruptionError, BufferError):
+            pass  # what the index says is not so: nothing was found by it
+        first = self.find_offset(start_offset) if start_offset > self.base_offset else None
+        start = 0 if first is None else first.position
+        yield from find_time(self.log, start, self.size_bytes, timestamp)
+
+    def offset_behind(self, position: int) -> int | None:
+        """The first offset of some batch that starts at or behind ``position``; None: look further."""
+        try:
+            start = self.index.position_behind(position)
+            if start is None:
+                return None
+            place = find_offset(self.log, start, self.size_bytes, 0)
+        except (CorruptionError, BufferError):
+            return None
+        return None if place is None or place.base_offset < 0 else place.base_offset
 
     def last_batch(self) -> BatchPlace | None:
         """The last batch; None in an empty segment."""
-        last = self.index.last_offset_entry
-        start = 0 if last is None else last.position
         try:
-            return find_last_batch(self.log, start, self.size_bytes)
-        except CorruptionError:
-            if start == 0:
-                raise
+            last = self.index.last_offset_entry
+            if last is not None:
+                return find_last_batch(self.log, last.position, self.size_bytes)
+        except (CorruptionError, BufferError):
+            pass
         return find_last_batch(self.log, 0, self.size_bytes)
 
-    def read_batch(self, place: BatchPlace) -> bytearray:
+    def read_batch(self, place: BatchPlace) -> bytes:
         """The bytes of one batch."""
-        data = bytearray(place.size_bytes)
-        if self.log.read_into(place.position, memoryview(data)) < place.size_bytes:
+        data = self.log.read(place.position, place.size_bytes)
+        if len(data) < place.size_bytes:
             raise corruption(Reason.SHORT_TAIL, place.position).located(
                 path=self.path(FileKind.LOG)
             )
@@ -162,14 +201,13 @@ class SealedSegment(Segment):
         size_bytes: int,
         *,
         log: ReadableFile | None = None,
-        unsynced: tuple[WritableFile, ...] = (),
     ) -> None:
         super().__init__(file_system, folder, base_offset, limits, size_bytes)
         self._log = log
         self._index: SparseIndex | None = None
         self._aborted: tuple[AbortedTxn, ...] | None = None
-        #: Files that were written and not synced yet, the data first.
-        self.unsynced = unsynced
+        #: Whether its index was made from its batches just now, and knows all that they say.
+        self.is_walked = False
 
     @property
     def log(self) -> ReadableFile:
@@ -189,6 +227,7 @@ class SealedSegment(Segment):
         self.size_bytes = size_bytes
         self._index = index
         self._aborted = tuple(aborted)
+        self.is_walked = True
 
     def _load_index(self) -> SparseIndex:
         try:
@@ -196,13 +235,27 @@ class SealedSegment(Segment):
             times = self._map(FileKind.TIME_INDEX)
             if index_is_sane(offsets, times, self.size_bytes):
                 index = SparseIndex(self.base_offset, self.limits, offsets, times, guarded=True)
-                if len(times) // TIME_ENTRY_SIZE < len(offsets) // OFFSET_ENTRY_SIZE:
-                    # Fewer than there could be: times that fell, or entries that were cut off.
-                    learn_times(self.log, index, self.size_bytes)
+                with self._opened() as log:
+                    check_last_entry(log, index, self.size_bytes)
+                    # Behind the last entry: times that fell, or entries that were cut off.
+                    learn_times(log, index, self.size_bytes)
                 return index
         except (StorageError, BufferError, CorruptionError):
             pass  # missing, lost or nonsense: whatever it is, the log knows better
-        return rebuild_index(self.log, self.base_offset, self.limits, self.size_bytes)
+        with self._opened() as log:
+            return rebuild_index(log, self.base_offset, self.limits, self.size_bytes)
+
+    @contextmanager
+    def _opened(self) -> Iterator[ReadableFile]:
+        """The data file for a look into it: retention asks all segments, and shall not keep them open."""
+        if self._log is not None:
+            yield self._log
+            return
+        log = self._file_system.open_readable(self.path(FileKind.LOG))
+        try:
+            yield log
+        finally:
+            log.close()
 
     def _map(self, kind: FileKind) -> memoryview:
         file = self._file_system.open_readable(self.path(kind))
@@ -217,18 +270,9 @@ class SealedSegment(Segment):
             self._aborted = read_aborted(self._file_system, self.path(FileKind.TXN_INDEX), self)
         return self._aborted
 
-    def sync(self) -> None:
-        """Wait until all of it is on the disk: the data first, what points into it afterwards."""
-        for file in self.unsynced:
-            file.sync()
-        self.unsynced = ()
-
     def close(self) -> None:
-        for file in self.unsynced:
-            file.close()
         if self._log is not None:
             self._log.close()
-        self.unsynced = ()
         self._index = None
 
 
@@ -286,22 +330,24 @@ class ActiveSegment(Segment):
         preallocated_bytes: int = 0,
     ) -> ActiveSegment:
         """Make the files of a new segment. Where one cannot be made, none stays behind."""
+        sizes = {
+            FileKind.LOG: preallocated_bytes,
+            FileKind.OFFSET_INDEX: limits.offset_entries * OFFSET_ENTRY_SIZE,
+            FileKind.TIME_INDEX: limits.time_entries * TIME_ENTRY_SIZE,
+        }
+        paths = [os.path.join(folder, segment_file_name(base_offset, kind)) for kind in sizes]
         made: list[WritableFile] = []
         try:
-            for kind, size in (
-                (FileKind.LOG, preallocated_bytes),
-                (FileKind.OFFSET_INDEX, limits.offset_entries * OFFSET_ENTRY_SIZE),
-                (FileKind.TIME_INDEX, limits.time_entries * TIME_ENTRY_SIZE),
-            ):
-                path = os.path.join(folder, segment_file_name(base_offset, kind))
+            for path, size in zip(paths, sizes.values(), strict=True):
                 file_system.unlink(path)
                 made.append(file_system.open_writable(path, create=True))
                 if size:
                     made[-1].truncate(size)
-        except StorageError:
+        except BaseException:
             for file in made:
                 file.close()
-                file_system.unlink(file.path)
+            for path in paths:
+                file_system.unlink(path)
             raise
         log, offset_file, time_file = made
         return cls(
@@ -331,15 +377,13 @@ class ActiveSegment(Segment):
     def aborted(self) -> tuple[AbortedTxn, ...]:
         return self._aborted
 
-    def append(
-        self, data: bytes | bytearray | memoryview, rows: memoryview, count: int, max_timestamp: int
-    ) -> None:
+    def append(self, data: bytes | bytearray | memoryview, rows: memoryview, count: int) -> None:
         """Write ``count`` whole batches behind the last one, and note them in the indexes."""
         position = self.size_bytes
         self._log.write_at(position, data)
         self.size_bytes = position + len(data)
         if position == 0:
-            self.first_timestamp = max_timestamp
+            self.first_timestamp = rows[Row.MAX_TIMESTAMP]
         taken, reason = self._index.note(rows, count, position)
         assert taken == count, f"a batch was admitted that does not fit its segment: {reason}"
 
@@ -353,10 +397,10 @@ class ActiveSegment(Segment):
             (0, self._offset_file, self._index.offsets),
             (1, self._time_file, self._index.times),
         ):
-            done = self._written[number]
-            if done < len(entries):
-                file.write_at(done, bytes(entries[done:]))
-                self._written[number] = len(entries)
+            done, end = self._written[number], len(entries)
+            if done < end:
+                file.write_at(done, bytes(entries[done:end]))
+                self._written[number] = end
         if self._aborted_written < len(self._aborted):
             self._write_aborted()
 
@@ -383,8 +427,8 @@ class ActiveSegment(Segment):
         self._log.sync()
 
     def sync_indexes(self) -> None:
-        """Wait until the indexes are on the disk; after the batches that they point to."""
-        self.write_indexes()
+        """Wait until what was written of the indexes is on the disk; after the batches that they
+        point to."""
         self._offset_file.sync()
         self._time_file.sync()
         if self._txn_file is not None:
@@ -439,11 +483,8 @@ class ActiveSegment(Segment):
             self._log.truncate(self.size_bytes)
 
     def seal(self) -> SealedSegment:
-        """Finish, and hand everything over to a segment that is only read."""
-        self.finish()
-        files = [self._log, self._offset_file, self._time_file]
-        if self._txn_file is not None:
-            files.append(self._txn_file)
+        """What was finished becomes a segment that is only read. Its index files are closed when
+        nobody holds this object any more: a flush may still be at them."""
         return SealedSegment(
             self._file_system,
             self.folder,
@@ -451,7 +492,6 @@ class ActiveSegment(Segment):
             self.limits,
             self.size_bytes,
             log=self._log,
-            unsynced=tuple(files),
         )
 
     def close(self) -> None:
@@ -461,12 +501,28 @@ class ActiveSegment(Segment):
                 file.close()
 
 
+def check_last_entry(log: ReadableFile, index: SparseIndex, size_bytes: int) -> None:
+    """CorruptionError where the last entry of the offset index is not true: it is another log's.
+
+    Brokers before 4.0 note the last offset of an append with the position of its first batch, those
+    before 0.11 its first offset: all of them lie in the batch at that position or behind it.
+    """
+    last = index.last_offset_entry
+    if last is None:
+        return
+    place = find_offset(log, last.position, size_bytes, 0)
+    if place is None or place.position != last.position or place.base_offset > last.offset:
+        raise corruption(Reason.OFFSET_ORDER, last.position, detail="the index is of another log")
+
+
 def learn_times(log: ReadableFile, index: SparseIndex, size_bytes: int) -> None:
-    """Look behind the last time entry for a larger timestamp, from headers."""
+    """Look behind the last time entry for a larger timestamp, from headers. CorruptionError where the
+    entry is not true."""
     last = index.last_time_entry
     start = 0 if last is None else index.position_before(last.offset)
-    largest, offset = int(NO_TIMESTAMP), -1
-    for place in find_time(log, start, size_bytes, 0):
+    largest = int(NO_TIMESTAMP) if last is None else last.timestamp
+    offset = -1
+    for place in find_time(log, start, size_bytes, max(largest, 0), last):
         if place.max_timestamp > largest:
             largest, offset = place.max_timestamp, place.last_offset
     index.relearn_times(largest, offset)
@@ -475,6 +531,9 @@ def learn_times(log: ReadableFile, index: SparseIndex, size_bytes: int) -> None:
 def read_aborted(file_system: FileSystem, path: str, segment: Segment) -> tuple[AbortedTxn, ...]:
     """The entries of a transaction index; none where there is no file."""
     found = file_system.stat(path)
+    if found is None and file_system.stat(segment.path(FileKind.LOG)) is None:
+        # Without this, a segment deleted under a reader would look as if nothing had been aborted.
+        raise StorageError("deleted while it was read", path=path, errno=errno.ENOENT)
     if found is None or found.size == 0:
         return ()
     file = file_system.open_readable(path)

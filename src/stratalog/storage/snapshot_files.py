@@ -8,7 +8,7 @@ from typing import Final
 
 from stratalog.errors import CorruptionError, StorageError
 from stratalog.storage.filesystem import FileSystem
-from stratalog.storage.names import FileKind, Stage, parse_partition_file, segment_file_name
+from stratalog.storage.names import FileKind, PartitionFile, Stage, segment_file_name
 from stratalog.storage.producer_snapshot import decode_snapshot, encode_snapshot
 from stratalog.storage.producers import ProducerEntry, ProducerStates
 
@@ -21,15 +21,15 @@ _SIZE_MAX: Final = 100 << 20
 class SnapshotFiles:
     """The snapshots of one partition's folder, by the offset that each was taken at."""
 
-    def __init__(self, file_system: FileSystem, folder: str, names: Iterable[str]) -> None:
+    def __init__(
+        self, file_system: FileSystem, folder: str, files: Iterable[PartitionFile]
+    ) -> None:
         self._file_system = file_system
         self._folder = folder
         self._offsets: set[int] = {
-            int(file.offset)
-            for name in names
-            if (file := parse_partition_file(name)) is not None
-            and file.kind == FileKind.SNAPSHOT
-            and file.stage == Stage.LIVE
+            file.offset
+            for file in files
+            if file.kind is FileKind.SNAPSHOT and file.stage is Stage.LIVE
         }
         #: Written and not yet known to be on the disk.
         self._unsynced: set[int] = set()

@@ -155,16 +155,18 @@ class SparseIndex:
 
     def truncate(self, offset: int) -> None:
         """Drop the entries of batches that end at ``offset`` or later."""
-        for entries, size, key_at, slots in (
-            (self.offsets, OFFSET_ENTRY_SIZE, 0, _OFFSET_SLOTS),
-            (self.times, TIME_ENTRY_SIZE, 8, _TIME_SLOTS),
-        ):
-            assert isinstance(entries, bytearray), "the index of a sealed segment"
-            kept = 1 + self._search(entries, size, key_at, 4, self._relative(offset - 1))
-            self.state[slots] += len(entries) // size - kept
-            del entries[kept * size :]
+        # New entries in the place of the old: a reader may be searching those.
+        self.offsets = self._before(self.offsets, OFFSET_ENTRY_SIZE, 0, _OFFSET_SLOTS, offset)
+        self.times = self._before(self.times, TIME_ENTRY_SIZE, 8, _TIME_SLOTS, offset)
         self.state[_BYTES_SINCE] = 0
         self._take_last()
+
+    def _before(
+        self, entries: bytearray | memoryview, size: int, key_at: int, slots: int, offset: int
+    ) -> bytearray:
+        kept = 1 + self._search(entries, size, key_at, 4, self._relative(offset - 1))
+        self.state[slots] += len(entries) // size - kept
+        return bytearray(entries[: kept * size])
 
     def relearn_times(self, max_timestamp: int, offset: int) -> None:
         """The largest timestamp anew, after a cut: the last entry's, or what lies behind it."""
@@ -176,31 +178,53 @@ class SparseIndex:
 
     @property
     def last_offset_entry(self) -> OffsetEntry | None:
-        count = len(self.offsets) // OFFSET_ENTRY_SIZE
-        return None if count == 0 else self._offset_entry(count - 1)
+        entries = self.offsets
+        count = len(entries) // OFFSET_ENTRY_SIZE
+        return None if count == 0 else self._offset_entry(entries, count - 1)
 
     @property
     def last_time_entry(self) -> TimeEntry | None:
-        count = len(self.times) // TIME_ENTRY_SIZE
-        return None if count == 0 else self._time_entry(count - 1)
+        entries = self.times
+        count = len(entries) // TIME_ENTRY_SIZE
+        return None if count == 0 else self._time_entry(entries, count - 1)
 
     def position_before(self, offset: int) -> int:
         """Where to begin reading for the batch that holds ``offset``."""
-        slot = self._search(self.offsets, OFFSET_ENTRY_SIZE, 0, 4, self._relative(offset))
-        return 0 if slot < 0 else self._offset_entry(slot).position
+        entries = self.offsets
+        relative = offset - self.base_offset
+        slot = kernel.search_entries(
+            entries, len(entries) // OFFSET_ENTRY_SIZE, OFFSET_ENTRY_SIZE, 0, 4,
+            min(relative, INT32_MAX), guarded=self._guarded,
+        )  # fmt: skip
+        if slot < 0:
+            return 0
+        if self._guarded:
+            return self._offset_entry(entries, slot).position
+        position: int = _OFFSET_ENTRY.unpack_from(entries, slot * OFFSET_ENTRY_SIZE)[1]
+        return position
 
-    def offset_behind(self, position: int) -> int | None:
-        """The offset of the first entry at or behind ``position``: a bound for what lies before it."""
+    def position_behind(self, position: int) -> int | None:
+        """Where the first batch at or behind ``position`` starts that has an entry."""
+        entries = self.offsets
         target = min(position - 1, INT32_MAX)
-        slot = 1 + self._search(self.offsets, OFFSET_ENTRY_SIZE, 4, 4, target)
-        if slot >= len(self.offsets) // OFFSET_ENTRY_SIZE:
+        slot = 1 + self._search(entries, OFFSET_ENTRY_SIZE, 4, 4, target)
+        if slot >= len(entries) // OFFSET_ENTRY_SIZE:
             return None
-        return self._offset_entry(slot).offset
+        return self._offset_entry(entries, slot).position
 
-    def offset_before_time(self, timestamp: int) -> int:
-        """An offset that every record of this timestamp or a later one lies at or behind."""
-        slot = self._search(self.times, TIME_ENTRY_SIZE, 0, 8, timestamp)
-        return self.base_offset if slot < 0 else self._time_entry(slot).offset
+    def time_before(self, timestamp: int) -> TimeEntry | None:
+        """The last entry up to ``timestamp``: what is of this time or later lies at or behind it."""
+        entries = self.times
+        slot = kernel.search_entries(
+            entries, len(entries) // TIME_ENTRY_SIZE, TIME_ENTRY_SIZE, 0, 8, timestamp,
+            guarded=self._guarded,
+        )  # fmt: skip
+        if slot < 0:
+            return None
+        if self._guarded:
+            return self._time_entry(entries, slot)
+        found, relative = _TIME_ENTRY.unpack_from(entries, slot * TIME_ENTRY_SIZE)
+        return TimeEntry(found, self.base_offset + relative)
 
     def _search(
         self, entries: bytearray | memoryview, size: int, key_at: int, key_size: int, target: int
@@ -210,17 +234,23 @@ class SparseIndex:
             entries, count, size, key_at, key_size, target, guarded=self._guarded
         )
 
-    def _offset_entry(self, slot: int) -> OffsetEntry:
-        at = slot * OFFSET_ENTRY_SIZE
-        entry = kernel.copy(self.offsets, at, at + OFFSET_ENTRY_SIZE, guarded=self._guarded)
+    def _offset_entry(self, entries: bytearray | memoryview, slot: int) -> OffsetEntry:
+        entry = self._entry(entries, slot * OFFSET_ENTRY_SIZE, OFFSET_ENTRY_SIZE)
         relative, position = _OFFSET_ENTRY.unpack(entry)
         return OffsetEntry(self.base_offset + relative, position)
 
-    def _time_entry(self, slot: int) -> TimeEntry:
-        at = slot * TIME_ENTRY_SIZE
-        entry = kernel.copy(self.times, at, at + TIME_ENTRY_SIZE, guarded=self._guarded)
+    def _time_entry(self, entries: bytearray | memoryview, slot: int) -> TimeEntry:
+        entry = self._entry(entries, slot * TIME_ENTRY_SIZE, TIME_ENTRY_SIZE)
         timestamp, relative = _TIME_ENTRY.unpack(entry)
         return TimeEntry(timestamp, self.base_offset + relative)
+
+    def _entry(
+        self, entries: bytearray | memoryview, at: int, size: int
+    ) -> bytes | bytearray | memoryview:
+        if self._guarded:
+            return kernel.copy(entries, at, at + size, guarded=True)
+        # Not by the kernel, which lets other threads run: the writer could not add an entry meanwhile.
+        return entries[at : at + size]
 
     def _relative(self, offset: int) -> int:
         return max(-1, min(offset - self.base_offset, INT32_MAX))

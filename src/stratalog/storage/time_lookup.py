@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from struct import Struct
+from typing import Final, NamedTuple
 
 from stratalog.errors import CorruptionError
 from stratalog.records import kernel
 from stratalog.records.columns import decode_records
 from stratalog.records.compression import Decompressor
-from stratalog.records.layout import APPEND_TIME_MASK, CODEC_MASK, ROW_WIDTH, Check, Row
+from stratalog.records.layout import (
+    APPEND_TIME_MASK,
+    ATTRIBUTES_AT,
+    BASE_TIMESTAMP_AT,
+    BATCH_HEADER_SIZE,
+    CODEC_MASK,
+    INT64_MIN,
+    LEADER_EPOCH_AT,
+    MAGIC_AT,
+    RECORD_COUNT_AT,
+)
 from stratalog.records.reasons import corruption
 from stratalog.storage.batch_finder import BatchPlace
 from stratalog.storage.log_view import LogView
@@ -16,6 +27,13 @@ from stratalog.storage.names import FileKind
 from stratalog.storage.segment import Segment
 
 __all__ = ["TimedOffset", "find_largest_time", "find_time"]
+
+# Of a batch of magic 2: leader epoch, attributes, base timestamp, and the number of records.
+_HEADER: Final = Struct(
+    f">{LEADER_EPOCH_AT}xi{ATTRIBUTES_AT - LEADER_EPOCH_AT - 4}xh"
+    f"{BASE_TIMESTAMP_AT - ATTRIBUTES_AT - 2}xq{RECORD_COUNT_AT - BASE_TIMESTAMP_AT - 8}xi"
+)
+assert _HEADER.size == BATCH_HEADER_SIZE
 
 
 class TimedOffset(NamedTuple):
@@ -36,10 +54,15 @@ def find_time(view: LogView, timestamp: int) -> TimedOffset | None:
     for number, segment in enumerate(view.segments.segments):
         if not view.limit(number) or segment.largest_timestamp < timestamp:
             continue
+        first = segment.read_first_of_time(timestamp, start)
+        if first is not None and first[0].last_offset < view.log_end:
+            found = _in_beginning(*first, timestamp, start)
+            if found is not None:
+                return found
         for place in segment.find_time(timestamp, start):
             if place.last_offset >= view.log_end:
                 break
-            found = _in_batch(segment, place, timestamp, start)
+            found = _in_batch(segment, place, segment.read_batch(place), timestamp, start)
             if found is not None:
                 return found
         return None
@@ -55,37 +78,60 @@ def find_largest_time(view: LogView) -> TimedOffset | None:
     if best is None:
         return None
     for place in best.find_time(largest, best.base_offset):
-        found = _in_batch(best, place, largest, best.base_offset)
+        data = best.read_batch(place)
+        found = _in_batch(best, place, data, largest, best.base_offset)
         if found is not None:
             return found
     return None
 
 
+def _in_beginning(
+    place: BatchPlace, data: bytes, at: int, timestamp: int, start: int
+) -> TimedOffset | None:
+    """The same from the first bytes of a batch, which lie at ``at``; None where they do not tell."""
+    if data[at + MAGIC_AT] < 2 or len(data) - at < BATCH_HEADER_SIZE:
+        return None
+    epoch, attributes, base_timestamp, count = _HEADER.unpack_from(data, at)
+    end = at + place.size_bytes
+    if attributes & (CODEC_MASK | APPEND_TIME_MASK):
+        return None
+    base = place.base_offset
+    delta, found = kernel.find_timestamp(
+        data,
+        at + BATCH_HEADER_SIZE,
+        min(len(data), end),
+        count,
+        base_timestamp,
+        timestamp,
+        start - base if start > base else 0,
+    )
+    return TimedOffset(base + delta, found, epoch) if delta >= 0 else None
+
+
 def _in_batch(
-    segment: Segment, place: BatchPlace, timestamp: int, start: int
+    segment: Segment, place: BatchPlace, data: bytes, timestamp: int, start: int
 ) -> TimedOffset | None:
     """The first record of a batch with at least this timestamp, at ``start`` or behind it."""
-    data = segment.read_batch(place)
-    row = memoryview(bytearray(8 * ROW_WIDTH)).cast("q")
-    held, reached, _, reason, _ = kernel.walk(data, 0, len(data), row, Check.CRC)
-    if not held:
-        raise corruption(reason, place.position + reached).located(path=segment.path(FileKind.LOG))
-    if row[Row.MAGIC] < 2:
+    if data[MAGIC_AT] < 2:
         return _in_messages(data, timestamp, start)
-    epoch = row[Row.LEADER_EPOCH]
-    base = row[Row.BASE_OFFSET]
-    count = row[Row.RECORD_COUNT]
-    if count == 0:
-        return None
-    delta_min = max(start - base, 0)
-    target = -(2**63) if row[Row.ATTRIBUTES] & APPEND_TIME_MASK else timestamp
-    payload_at = row[Row.PAYLOAD_POSITION]
-    payload = memoryview(data)[payload_at : payload_at + row[Row.PAYLOAD_SIZE]]
-    codec = row[Row.ATTRIBUTES] & CODEC_MASK
+    epoch, attributes, base_timestamp, count = _HEADER.unpack_from(data)
+    base = place.base_offset
+    records: bytes | memoryview = data
+    first, end = BATCH_HEADER_SIZE, place.size_bytes
     try:
-        records = Decompressor().decompress(codec, payload) if codec else payload
+        if attributes & CODEC_MASK:
+            payload = memoryview(data)[BATCH_HEADER_SIZE:]
+            records = Decompressor().decompress(attributes & CODEC_MASK, payload)
+            first, end = 0, len(records)
+        shows_append_time = attributes & APPEND_TIME_MASK
         delta, found = kernel.find_timestamp(
-            records, 0, len(records), count, row[Row.BASE_TIMESTAMP], target, delta_min
+            records,
+            first,
+            end,
+            count,
+            base_timestamp,
+            INT64_MIN if shows_append_time else timestamp,
+            start - base if start > base else 0,
         )
         if delta == -2:
             raise corruption(found, 0)
@@ -93,12 +139,10 @@ def _in_batch(
         raise error.located(position=place.position, path=segment.path(FileKind.LOG)) from None
     if delta < 0:
         return None
-    if row[Row.ATTRIBUTES] & APPEND_TIME_MASK:
-        found = row[Row.MAX_TIMESTAMP]
-    return TimedOffset(base + delta, found, epoch)
+    return TimedOffset(base + delta, place.max_timestamp if shows_append_time else found, epoch)
 
 
-def _in_messages(data: bytearray, timestamp: int, start: int) -> TimedOffset | None:
+def _in_messages(data: bytes, timestamp: int, start: int) -> TimedOffset | None:
     for record in decode_records(data):
         if record.offset >= start and record.timestamp >= timestamp:
             return TimedOffset(record.offset, record.timestamp, -1)

@@ -7,6 +7,7 @@ lost is gone. What was synced is there.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -56,7 +57,7 @@ class ContentFate(StrEnum):
     PREFIX = "prefix"  # the first few
     TORN = "torn"  # the first few, and part of the next
     SUBSET = "subset"  # any: a later one may be there without an earlier one, and zeros in between
-    SECTORS = "sectors"  # any sector of any write
+    SECTORS = "sectors"  # any sector, as it was after some of the writes to it
     HALF = "half"  # all, but the last write, which is there to its half
     SIZE_ONLY = "size-only"  # the file is as long as it was, and what was added is zeros
     ZERO_TAIL = "zero-tail"  # the same from some sector on
@@ -278,10 +279,25 @@ def _subset(durable: Content, ops: list[ContentOp], random: Random) -> Content:
 
 
 def _sectors(durable: Content, ops: list[ContentOp], random: Random) -> Content:
+    # A sector is written as a whole: with it goes all that was done to it before.
+    pieces = Counter(
+        piece.position // _SECTOR_SIZE
+        for op in ops
+        if isinstance(op, Write)
+        for piece in _pieces(op)
+    )
+    left = {
+        sector: random.choice((0, count, random.randint(0, count)))
+        for sector, count in pieces.items()
+    }
     kept: list[ContentOp] = []
     for op in ops:
         if isinstance(op, Write):
-            kept += (piece for piece in _pieces(op) if random.random() < 0.5)
+            for piece in _pieces(op):
+                sector = piece.position // _SECTOR_SIZE
+                if left[sector] > 0:
+                    kept.append(piece)
+                left[sector] -= 1
         elif random.random() < 0.5:
             kept.append(op)
     return apply_ops(durable, kept)

@@ -119,10 +119,11 @@ class _Cut(NamedTuple):
 class Explorer(Generic[F]):
     """The parameters of an exploration, and what came of it. The same parameters give the same again.
 
-    ``states_per_point`` states are checked at each point of the scenario. In a recovery the power is cut at
-    ``nested_points`` points that chance chooses (None: at every one), with ``nested_states`` states each.
-    ``depth`` is the number of power cuts in a row. ``start`` makes the disk that the scenario begins with.
-    With ``keep_going``, failures are collected and not raised.
+    ``states_per_point`` states are checked at each point of the scenario: the extremes first, or without
+    ``extremes_first`` as chance gives them. In a recovery the power is cut at ``nested_points`` points that
+    chance chooses (None: at every one), with ``nested_states`` states each. ``depth`` is the number of power
+    cuts in a row. ``start`` makes the disk that the scenario begins with. With ``keep_going``, failures are
+    collected and not raised.
     """
 
     scenario: Scenario[F]
@@ -132,6 +133,7 @@ class Explorer(Generic[F]):
     depth: int = 1
     nested_points: int | None = 2
     nested_states: int = 2
+    extremes_first: bool = True
     start: Callable[[], MemoryFileSystem] = MemoryFileSystem
     keep_going: bool = False
 
@@ -163,7 +165,7 @@ class Explorer(Generic[F]):
             moment.file_system,
             random,
             self.nested_states if cuts else self.states_per_point,
-            extremes_first=not cuts,
+            extremes_first=self.extremes_first and not cuts,
         )
         for name, file_system in states:
             self.crashes_by_depth[len(cuts)] += 1

@@ -234,6 +234,11 @@ class _FaultyReadableFile:
             Call.READ, self.path, lambda: self._inner.read_into(position, buffer)
         )
 
+    def read(self, position: int, size: int) -> bytes:
+        return self._file_system.call(
+            Call.READ, self.path, lambda: self._inner.read(position, size)
+        )
+
     def map(self, position: int, size: int, *, reads_all: bool = False) -> memoryview:
         return self._file_system.call(
             Call.MAP, self.path, lambda: self._inner.map(position, size, reads_all=reads_all)

@@ -32,6 +32,10 @@ class MemoryReadableFile:
             raise refusal(errno.EINVAL, self.path)
         return self._open().content.read_into(position, buffer)
 
+    def read(self, position: int, size: int) -> bytes:
+        data = bytearray(size)
+        return bytes(data[: self.read_into(position, memoryview(data))])
+
     def map(self, position: int, size: int, *, reads_all: bool = False) -> memoryview:  # noqa: ARG002
         if size == 0:
             return memoryview(b"")

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from itertools import islice
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Final, cast
 
 import click
 
-from stratalog.cli.record_lines import INPUTS, RecordFields, read_records
+from stratalog.cli.record_lines import INPUTS, RecordLine, Stream, read_records
 from stratalog.cli.reporter import Reporter
 from stratalog.cli.result import Chunk, Field, Kind, Result, chunk_of_rows
 from stratalog.cli.verb import Verb
-from stratalog.errors import UnknownPartitionError, UsageError
+from stratalog.errors import InvalidRecordError, UsageError
 from stratalog.manager.logs import Logs, open_logs
 
 __all__ = ["command"]
 
-_RECORDS_AT_ONCE: Final = 8192
+#: A new topic gets no more than so many by itself: a wrong number must not fill the disk with folders.
+_PARTITIONS_MAX: Final = 1000
 _CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 _FIELDS: Final = (
@@ -67,62 +67,121 @@ def command(
 
     With '-i ndjson' each record keeps its partition, timestamp, key, value and headers, so that
     'cat -o ndjson | produce -i ndjson' gives the same records back. When the command is done, all of
-    them are on the disk.
+    them are on the disk. A line that is no record ends it; those before it were appended.
     """
-    wanted = dict(_pair(each) for each in configs)
+    wanted = _configs(configs)
+    if sys.stdin is None:
+        raise UsageError("there is no standard input to read records from")
+    target = _Target(topic, partition, compression)
     with open_logs(directory) as logs:
-        is_new = topic not in logs.topics()
-        if is_new:
+        for damage in logs.damage:
+            reporter.warn(str(damage))
+        if topic not in logs.topics():
             logs.create(topic, partitions or 1 + (partition or 0), wanted)
+            target.may_grow = partitions is None
         elif wanted or partitions:
             reporter.warn(f"topic {topic!r} is there already: its configs and partitions stay")
-        grows = is_new and partitions is None
-        spans: dict[int, list[int]] = {}
-        records = read_records(sys.stdin.buffer, kind)
-        while some := list(islice(records, _RECORDS_AT_ONCE)):
-            _append(logs, topic, some, partition, compression, spans, grows=grows)
-    rows = [
-        (topic, each, records_count, first, last)
-        for each, (records_count, first, last) in sorted(spans.items())
-    ]
-    return Result(fields=_FIELDS, chunks=_chunks(rows))
+        try:
+            for some in read_records(cast("Stream", sys.stdin.buffer), kind):
+                target.append(logs, some)
+        except UsageError as error:
+            reporter.fail(error)
+        for cut in target.cuts(logs):
+            reporter.warn(cut)
+    return Result(fields=_FIELDS, chunks=_chunks(target.rows()))
 
 
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise UsageError(f"{text!r} is no config: write name=value")
-    return name.strip(), value.strip()
+def _configs(given: Iterable[str]) -> dict[str, str]:
+    configs: dict[str, str] = {}
+    for text in given:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not name:
+            raise UsageError(f"{text!r} is no config: write name=value")
+        if name in configs:
+            raise UsageError(f"{name} is given twice")
+        configs[name] = value
+    return configs
 
 
-def _append(
-    logs: Logs,
-    topic: str,
-    records: list[RecordFields],
-    partition: int | None,
-    compression: str,
-    spans: dict[int, list[int]],
-    *,
-    grows: bool,
-) -> None:
-    named = [each["partition"] for each in records if "partition" in each]
-    if partition is None and named and grows:
-        logs.add_partitions(topic, max(named) + 1)
-    known = logs.topic(topic).partitions
-    missing = sorted(set(named) - set(known)) if partition is None else []
-    if missing:
-        raise UnknownPartitionError(
-            f"topic {topic!r} has no partition {missing[0]}: it has {len(known)}; "
-            "name one for all with -p"
+class _Target:
+    """The topic that records go to, and what went there."""
+
+    def __init__(self, topic: str, partition: int | None, compression: str) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._compression = compression
+        self._spans: dict[int, list[int]] = {}  # records, first and last offset
+        #: A new topic of which nobody said how many partitions it has gets those that records name.
+        self.may_grow = False
+
+    def append(self, logs: Logs, lines: list[RecordLine]) -> None:
+        if self._partition is None:
+            lines, error = self._with_partitions(logs, lines)
+        else:
+            error = None
+        if lines:
+            self._append(logs, lines)
+        if error is not None:
+            raise error
+
+    def _with_partitions(
+        self, logs: Logs, lines: list[RecordLine]
+    ) -> tuple[list[RecordLine], UsageError | None]:
+        """The lines up to the first that names a partition which cannot be had, and that error."""
+        known = set(logs.topic(self._topic).partitions)
+        limit = _PARTITIONS_MAX if self.may_grow else 0
+        for at, (number, fields) in enumerate(lines):
+            named = fields.get("partition")
+            if named is not None and named not in known and named >= limit:
+                lines, error = lines[:at], self._no_partition(number, named, len(known))
+                break
+        else:
+            error = None
+        wanted = {fields["partition"] for _, fields in lines if "partition" in fields}
+        if not wanted <= known:
+            logs.add_partitions(self._topic, max(wanted) + 1)
+        return lines, error
+
+    def _no_partition(self, number: int, named: int, known: int) -> UsageError:
+        if self.may_grow:
+            return UsageError(
+                f"line {number}: partition {named} is one of very many: say how many the topic is to "
+                "have with --partitions"
+            )
+        return UsageError(
+            f"line {number}: topic {self._topic!r} has no partition {named}: it has {known}; name one "
+            "for all records with -p"
         )
-    for number, result in logs.append_by_partition(
-        topic, records, partition=partition, codec=compression, sync=False
-    ).items():
-        span = spans.setdefault(number, [0, result.first_offset, result.last_offset])
-        span[0] += result.last_offset - result.first_offset + 1
-        span[2] = result.last_offset
+
+    def _append(self, logs: Logs, lines: list[RecordLine]) -> None:
+        try:
+            written = logs.append_by_partition(
+                self._topic,
+                [fields for _, fields in lines],
+                partition=self._partition,
+                codec=self._compression,
+                sync=False,  # closing does it, once
+            )
+        except InvalidRecordError as error:
+            raise UsageError(f"line {lines[0].number} to {lines[-1].number}: {error}") from None
+        for number, result in written.items():
+            span = self._spans.setdefault(number, [0, result.first_offset, result.last_offset])
+            span[0] += result.last_offset - result.first_offset + 1
+            span[2] = result.last_offset
+
+    def cuts(self, logs: Logs) -> Iterator[str]:
+        """What recovery cut off the partitions before anything was appended."""
+        for number in sorted(self._spans):
+            for cut in logs.partition(self._topic, number).report.cuts:
+                yield (
+                    f"{cut.path}: {cut.size_bytes} bytes were cut off at byte {cut.position}, offset "
+                    f"{cut.from_offset}, before anything was appended: {cut.detail}"
+                )
+
+    def rows(self) -> list[tuple[object, ...]]:
+        return [(self._topic, each, *span) for each, span in sorted(self._spans.items())]
 
 
-def _chunks(rows: Sequence[tuple[object, ...]]) -> Iterator[Chunk]:
+def _chunks(rows: list[tuple[object, ...]]) -> Iterator[Chunk]:
     if rows:
         yield chunk_of_rows(rows)

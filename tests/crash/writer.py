@@ -1,0 +1,66 @@
+"""A process that appends to a log until it is killed, and tells each record when it is acknowledged.
+
+``python -m tests.crash.writer ROOT sync|unsynced SEED``: one line ``offset value`` for each acknowledgment.
+Everything is told by one call of the system, so that nothing is told that was not acknowledged.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from random import Random
+
+from stratalog.clock import SYSTEM_CLOCK
+from stratalog.errors import StorageError
+from stratalog.records.builder import BatchOptions, build_batch
+from stratalog.records.model import Record
+from stratalog.storage.filesystem import OsFileSystem
+from stratalog.storage.log_config import LogConfig
+from stratalog.storage.partition_log import Watermark
+from tests.crash.keeper import Keeper
+
+CONFIG = LogConfig.of(
+    internal_segment_bytes=4000,
+    segment_index_bytes=400,
+    index_interval_bytes=300,
+    file_delete_delay_ms=0,
+)
+#: The one producer; its sequence numbers are the offsets.
+PRODUCER = 7
+
+
+def opened(root: str) -> Keeper:
+    return Keeper(OsFileSystem(), SYSTEM_CLOCK, CONFIG, root=root, watermark=Watermark.SYNCED)
+
+
+def batch(sequence: int, value: bytes) -> bytes:
+    return build_batch(
+        [Record(value, timestamp=SYSTEM_CLOCK.now_ms())],
+        BatchOptions(producer_id=PRODUCER, producer_epoch=0, base_sequence=sequence),
+    )
+
+
+def write(root: str, *, sync: bool, seed: str) -> None:
+    random = Random(seed)
+    keeper = opened(root)
+    while True:
+        offset = keeper.log.log_end
+        value = f"{seed}:{offset}:{'.' * random.randint(0, 200)}"
+        keeper.log.append(batch(offset, value.encode()), sync=sync)
+        os.write(1, f"{offset} {value}\n".encode())
+        match random.randint(0, 40):
+            case 0:
+                keeper.log.flush()
+                keeper.checkpoint()
+            case 1:
+                keeper.log.roll()
+            case 2:
+                keeper.close()
+                keeper = opened(root)
+
+
+if __name__ == "__main__":
+    try:
+        write(sys.argv[1], sync=sys.argv[2] == "sync", seed=sys.argv[3])
+    except StorageError as error:
+        sys.exit(f"{error}")
