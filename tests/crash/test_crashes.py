@@ -13,8 +13,9 @@ from collections.abc import Callable
 import pytest
 
 from stratalog.testing import Explorer, replay
+from tests.crash.driver import new_disk
 from tests.crash.promises import Promise
-from tests.crash.scenarios import SCENARIOS, Scenario, new_disk, random_scenario
+from tests.crash.scenarios import SCENARIOS, Scenario, random_scenario
 from tests.scale import SCALE
 
 pytestmark = pytest.mark.scaled

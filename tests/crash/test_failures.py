@@ -18,8 +18,9 @@ from stratalog.errors import LogFailedError, StorageError, StratalogError
 from stratalog.storage.log_view import Isolation
 from stratalog.storage.names import FAILED_SYNC
 from stratalog.testing import Call, Facts, Fault, FaultyFileSystem, MemoryFileSystem, crash_state
+from tests.crash.driver import FOLDER, Driver, new_disk
 from tests.crash.promises import Promise, read_all
-from tests.crash.scenarios import FOLDER, SCENARIOS, Driver, Scenario, new_disk
+from tests.crash.scenarios import SCENARIOS, Scenario
 from tests.scale import SCALE
 
 pytestmark = pytest.mark.scaled

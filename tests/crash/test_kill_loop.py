@@ -32,6 +32,7 @@ def start_writer(root: Path, mode: str, seed: str) -> subprocess.Popen[bytes]:
         [sys.executable, "-m", "tests.crash.writer", str(root), mode, seed],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])},
+        bufsize=0,  # what is read ahead would be lost to whoever reads the rest
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

@@ -31,9 +31,10 @@ from stratalog.storage.transactions import Transactions
 from stratalog.testing import Explorer, Facts, FaultyFileSystem, crash_state
 from tests.crash import keeper as keeper_module
 from tests.crash import test_bit_flips
+from tests.crash.driver import CONFIG, Driver, new_disk
 from tests.crash.keeper import Keeper
 from tests.crash.promises import Promise
-from tests.crash.scenarios import CONFIG, SCENARIOS, Driver, new_disk
+from tests.crash.scenarios import SCENARIOS
 from tests.crash.test_failures import TROUBLES, sweep
 from tests.crash.test_sync_order import check_sync_order
 

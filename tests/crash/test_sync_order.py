@@ -11,7 +11,8 @@ import pytest
 
 from stratalog.storage.names import FileKind, Stage, parse_partition_file, segment_file_name
 from stratalog.testing import Change, ChangeKind, Facts, MemoryFileSystem
-from tests.crash.scenarios import FOLDER, SCENARIOS, new_disk
+from tests.crash.driver import FOLDER, new_disk
+from tests.crash.scenarios import SCENARIOS
 
 INDEXES = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 

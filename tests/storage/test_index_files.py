@@ -28,6 +28,7 @@ from stratalog.storage.partition_log import PartitionLog
 from tests.scale import SCALE
 from tests.storage.logs import (
     T,
+    again,
     batch,
     crash,
     end_txn,
@@ -362,3 +363,26 @@ def test_an_index_that_is_cut_while_it_is_used(tmp_path: Path) -> None:
     log.advance_high_watermark(log.log_end)
     assert log.read(5, 100, Isolation.COMMITTED).aborted == ()
     log.close()
+
+
+def test_time_entries_that_are_wrong_and_in_order(tmp_path: Path) -> None:
+    """Nothing in the file looks wrong; only the log can tell."""
+    log = open_log(tmp_path, {"index.interval.bytes": 150})
+    for at in range(40):
+        log.append(batch(b"eleven byte", timestamp=T + 10 * at))
+    log.roll()
+    log.close()
+    path = tmp_path / name(0, ".timeindex")
+    entries = list(struct.iter_unpack(">qi", path.read_bytes()))
+    assert len(entries) > 10
+    for slot in range(len(entries) - 1):
+        for time, more in ((-15, 0), (-15, 1), (0, 1), (9, 0)):
+            wrong = list(entries)
+            wrong[slot] = (entries[slot][0] + time, entries[slot][1] + more)
+            path.write_bytes(b"".join(struct.pack(">qi", *entry) for entry in wrong))
+            log = again(log, is_clean=True, recovery_point=40)
+            for target in range(0, 400, 5):
+                found = log.offset_for_time(T + target)
+                want = -(-target // 10)
+                assert (None if found is None else found.offset) == (want if want < 40 else None)
+            log.abandon()

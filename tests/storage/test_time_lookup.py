@@ -61,6 +61,23 @@ def test_an_empty_log_and_one_without_times(tmp_path: Path) -> None:
     log.close()
 
 
+@pytest.mark.parametrize(
+    ("times", "largest"),
+    [([[-1, -1], [-1]], (0, -1)), ([[-7, -3], [-1]], None), ([[-7, -3], [-9]], None)],
+)
+def test_the_largest_time_where_none_is_above_zero(
+    tmp_path: Path, times: list[list[int]], largest: tuple[int, int] | None
+) -> None:
+    """As a running 4.3.1 answers: the batch's largest is -1, and so must a record's be."""
+    log = open_log(tmp_path)
+    for each in times:
+        log.append(batch(*[b"v"] * len(each), timestamp=each))
+    found = log.offset_of_largest_time()
+    assert (None if found is None else found[:2]) == largest
+    assert at(log, 0) is None
+    log.close()
+
+
 @pytest.mark.parametrize("codec", ALL_CODECS)
 def test_records_below_the_start_do_not_count(tmp_path: Path, codec: Codec) -> None:
     log = open_log(tmp_path, watermark=Watermark.WRITTEN)

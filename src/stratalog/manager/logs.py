@@ -209,6 +209,10 @@ class Logs:
                 watermark=Watermark.SYNCED if self._sync else Watermark.WRITTEN,
             )
             self._open[place] = log
+            if log.recovery_point < directory.recovery_points.of(place):
+                # The log is shorter than it was. What is appended now may not pass for something that
+                # was safe before, should a crash tear it.
+                self._checkpoint(self._catalogue.homes[place])
             return log
 
     def _look(self, place: TopicPartition) -> PartitionView:

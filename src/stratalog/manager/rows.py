@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from operator import index
 from typing import TYPE_CHECKING, Any, Final
 
@@ -220,7 +221,7 @@ def _arrow_rows(data: Any, choice: PartitionChoice, now: Now) -> Iterator[tuple[
             if names.count(name) > 1:
                 raise UsageError(f"{names.count(name)} columns are called {name!r}")
         for start in range(0, batch.num_rows, _ARROW_ROWS_AT_ONCE):
-            some = batch.slice(start, _ARROW_ROWS_AT_ONCE)
+            some = _plain_columns(batch.slice(start, _ARROW_ROWS_AT_ONCE))
             for partition, part in _split(some, choice):
                 yield partition, rows_of(part, default_timestamp=now())
 
@@ -254,6 +255,29 @@ def _split(batch: pa.RecordBatch, choice: PartitionChoice) -> Iterator[tuple[int
     for partition in sorted(rows):
         part = batch if len(rows) == 1 else batch.take(pa.array(rows[partition], pa.int32()))
         yield partition, part
+
+
+def _plain_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns of records, of types that rows can be taken out of: views, as Polars has them, are not.
+    What cannot be cast stays as it is, for whoever writes the rows to refuse."""
+    import pyarrow as pa
+
+    from stratalog.records.arrow import HEADERS_TYPE
+
+    kinds = {"key": pa.binary(), "value": pa.binary(), "headers": HEADERS_TYPE}
+    columns = {}
+    for name in batch.schema.names:
+        if name not in (*_USED, "timestamp_ms"):
+            continue
+        column = batch.column(name)
+        kind = kinds.get(name)
+        if kind is not None and not pa.types.is_map(column.type):
+            with suppress(pa.ArrowException):
+                if pa.types.is_dictionary(column.type):
+                    column = column.dictionary.cast(kind).take(column.indices)
+                column = column.cast(kind)
+        columns[name] = column
+    return pa.record_batch(columns) if columns.keys() & {"key", "value"} else batch
 
 
 def _partition_column(batch: pa.RecordBatch, choice: PartitionChoice) -> Iterator[int]:

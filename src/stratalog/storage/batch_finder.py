@@ -16,12 +16,14 @@ from stratalog.storage.filesystem import ReadableFile
 
 __all__ = [
     "BatchPlace",
+    "confirms",
     "find_first",
     "find_last_batch",
     "find_offset",
     "find_time",
     "places_from",
     "read_first",
+    "read_interval",
 ]
 
 _READ_SIZE: Final = 4096 + BATCH_HEADER_SIZE
@@ -55,13 +57,25 @@ def find_first(
     return None if found is None else found[0]
 
 
+def read_interval(file: ReadableFile, position: int, limit: int) -> bytes:
+    """So much from ``position`` on as an index interval is apart, and a header."""
+    return file.read(position, min(_READ_SIZE, limit - position))
+
+
 def read_first(
-    file: ReadableFile, position: int, limit: int, target: int, *, by_time: bool
+    file: ReadableFile,
+    position: int,
+    limit: int,
+    target: int,
+    *,
+    by_time: bool,
+    data: bytes | None = None,
 ) -> tuple[BatchPlace, bytes, int] | None:
-    """The same, with what was read for it, and where in that the batch begins."""
+    """The same, with what was read for it, and where in that the batch begins. ``data`` is what was
+    read at ``position`` already."""
     while position < limit:
-        size = limit - position
-        data = file.read(position, min(_READ_SIZE, size))
+        if data is None:
+            data = read_interval(file, position, limit)
         found, at, size, base_offset, last_offset, max_timestamp = kernel.find_batch(
             data, 0, len(data), target, by_time
         )
@@ -74,7 +88,15 @@ def read_first(
             # Not even a header is left, or the last batch goes on behind the end.
             raise corruption(Reason.SHORT_TAIL, position + (at if found else 0))
         position += at
+        data = None
     return None
+
+
+def confirms(data: bytes, entry: tuple[int, int]) -> bool:
+    """Whether the batch that a time entry names (its timestamp, its last offset) is in ``data``, which
+    begins with a batch, and is as the entry says."""
+    found, *_, last_offset, max_timestamp = kernel.find_batch(data, 0, len(data), entry[1], False)
+    return found > 0 and (max_timestamp, last_offset) == entry
 
 
 def find_time(

@@ -125,7 +125,7 @@ class PartitionLog:
         self.report: LoadReport = loaded.report
         self.recovery_point = loaded.recovery_point
         self._commit = GroupCommit(self._sync_active, loaded.recovery_point)
-        self._sync_queue = SyncQueue(self._commit.reach)
+        self._sync_queue = SyncQueue(self._reach)
         self._view = LogView(
             SegmentList([*loaded.sealed, loaded.active]),
             loaded.log_start,
@@ -313,9 +313,13 @@ class PartitionLog:
         else:
             self.flush_if_due()
         if sync:
-            self._commit.reach(result.next_offset)
-            if self._watermark is Watermark.SYNCED:
-                self.advance_high_watermark(min(self._commit.synced_offset, self.log_end))
+            self._reach(result.next_offset)
+
+    def _reach(self, offset: int) -> None:
+        """Wait for the disk; then readers may see it."""
+        self._commit.reach(offset)
+        if self._watermark is Watermark.SYNCED and offset > self.high_watermark:
+            self.advance_high_watermark(min(self._commit.synced_offset, self.log_end))
 
     def _too_large(self, admitted: Admitted) -> BatchTooLargeError:
         return BatchTooLargeError(
@@ -512,10 +516,7 @@ class PartitionLog:
         """Wait until all that is written now is on the disk; up to which offset that is. One sync
         serves everyone who waits."""
         self._check_usable()
-        end = self._view.log_end
-        self._commit.reach(end)
-        if self._watermark is Watermark.SYNCED and end > self.high_watermark:
-            self.advance_high_watermark(min(self._commit.synced_offset, self.log_end))
+        self._reach(self._view.log_end)
         return self._commit.synced_offset
 
     def when_synced(self, offset: int, done: Done) -> None:
@@ -674,7 +675,8 @@ class PartitionLog:
     def truncate(self, offset: int) -> bool:
         """Cut the log so that it ends at ``offset``; False where it ends there or before already.
 
-        Whole batches go: the one that holds ``offset`` too.
+        Whole batches go: the one that holds ``offset`` too. Who keeps the recovery point of this log
+        writes it down before the next append: it may be lower now.
         """
         if offset < 0:
             raise UsageError(f"a log cannot be cut at offset {offset}")

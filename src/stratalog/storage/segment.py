@@ -18,10 +18,12 @@ from stratalog.records.layout import Reason, Row
 from stratalog.records.reasons import corruption
 from stratalog.storage.batch_finder import (
     BatchPlace,
+    confirms,
     find_last_batch,
     find_offset,
     find_time,
     read_first,
+    read_interval,
 )
 from stratalog.storage.filesystem import FileSystem, ReadableFile, WritableFile
 from stratalog.storage.index_check import index_is_sane
@@ -141,7 +143,12 @@ class Segment:
             if entry is None or entry.offset <= start_offset:
                 return None
             position = self.index.position_before(entry.offset)
-            return read_first(self.log, position, self.size_bytes, timestamp, by_time=True)
+            data = read_interval(self.log, position, self.size_bytes)
+            if not confirms(data, entry):
+                return None
+            return read_first(
+                self.log, position, self.size_bytes, timestamp, by_time=True, data=data
+            )
         except (CorruptionError, BufferError):
             return None
 

@@ -70,8 +70,11 @@ def find_time(view: LogView, timestamp: int) -> TimedOffset | None:
 
 
 def find_largest_time(view: LogView) -> TimedOffset | None:
-    """The first record with the largest timestamp of the log; None where no record has one."""
-    largest, best = -1, None
+    """The first record with the largest timestamp of the log; None where there is none.
+
+    As in Kafka, where no record has a time the first one has the largest: that of "no time".
+    """
+    largest, best = INT64_MIN, None
     for number, segment in enumerate(view.segments.segments):
         if view.limit(number) and segment.max_timestamp > largest:
             largest, best = segment.max_timestamp, segment
@@ -79,8 +82,10 @@ def find_largest_time(view: LogView) -> TimedOffset | None:
         return None
     for place in best.find_time(largest, best.base_offset):
         data = best.read_batch(place)
+        if data[MAGIC_AT] == 0:
+            return None  # its messages cannot have one
         found = _in_batch(best, place, data, largest, best.base_offset)
-        if found is not None:
+        if found is not None or largest < 0:
             return found
     return None
 
