@@ -1,4 +1,5 @@
-"""The main job, end to end: write a log in every format and codec, read it back as Arrow, say how fast.
+"""The main job, end to end: open a log directory, append, read, tail, a transaction, a crash; then a log in
+every format and codec, written, read back as Arrow, and how fast.
 
 make demo                        about ten seconds after the set-up
 make demo ARGS="--records 1000000 --keep /tmp/demo"
@@ -12,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import stratalog
+from stratalog.cli.main import main as stratalog_command
 from stratalog.inspect.count import count_file
 from stratalog.records import kernel
 from stratalog.records.arrow import rows_of
@@ -58,10 +61,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="stratalog-demo-") as scratch:
         root = given.keep or Path(scratch)
         root.mkdir(parents=True, exist_ok=True)
-        print(
-            f"writing {given.records:,} events in every format and codec, reading them as Arrow\n"
-        )
         events = list(make_events(given.records))
+        show_logs(root / "logs", events)
+        print(
+            f"\nwriting {given.records:,} events in every format and codec, reading them as Arrow\n"
+        )
         expected = digest(events)
         print(
             f"{'format':<12}{'codec':<8}{'size':>11}{'write':>16}{'read':>16}{'count':>14}  equal"
@@ -71,6 +75,38 @@ def main() -> int:
             wrong += not report(written, expected)
     print("\nevery record came back equal" if not wrong else f"\n{wrong} logs differ")
     return 1 if wrong else 0
+
+
+def show_logs(root: Path, events: list[pa.RecordBatch]) -> None:
+    """What ``stratalog.open`` is for: a directory that Apache Kafka could have written."""
+    records = sum(batch.num_rows for batch in events)
+    print(f"\nopening a log directory, appending {records:,} events to a topic of three partitions")
+    with stratalog.open(root) as logs:
+        if "orders" not in logs.topics():
+            logs.create("orders", 3, retention_ms=-1)
+            logs.create("payments")
+        started = time.perf_counter()
+        logs.append("orders", pa.Table.from_batches(events), codec="lz4")
+        print(f"  {records / (time.perf_counter() - started) / 1e6:.2f} M records/s, on the disk")
+        started = time.perf_counter()
+        found = logs.read("orders", columns=["partition", "offset", "key"]).to_table()
+        print(f"  {found.num_rows:,} read back as Arrow in {time.perf_counter() - started:.2f} s")
+        first = logs.read("orders", start_time=FIRST_TIMESTAMP + records // 2).records()
+        print(f"  by time: {next(first).value!r}")
+        with logs.transaction() as txn:
+            txn.append("orders", [("customer-1", "one more order")])
+            txn.append("payments", [("customer-1", "and its payment")])
+        doomed = logs.transaction()
+        doomed.append("payments", [("customer-2", "never seen")])
+        doomed.abort()
+        committed = logs.read("payments", isolation="read_committed").records()
+        print(f"  committed payments: {[record.value for record in committed]}")
+        tail = logs.tail("payments", timeout_s=0.05)
+        logs.append("payments", [("customer-3", "tailed as it came")])
+        print(f"  tail: {[record.value for record in tail]}")
+    print("\n$ stratalog ls")
+    with suppress(SystemExit):
+        stratalog_command(["ls", "-o", "table", str(root)])
 
 
 def make_events(records: int) -> Iterator[pa.RecordBatch]:

@@ -28,9 +28,9 @@ class Run:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
-def run(*arguments: object) -> Run:
+def run(*arguments: object, stdin: str | bytes | None = None) -> Run:
     """In this process; whatever is not an exit is a bug and raised."""
-    result = CliRunner().invoke(main, [str(each) for each in arguments])
+    result = CliRunner().invoke(main, [str(each) for each in arguments], input=stdin)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return Run(result.exit_code, result.stdout_bytes, result.stderr)

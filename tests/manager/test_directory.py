@@ -318,7 +318,7 @@ def test_marker_that_another_writer_leaves_until_the_lock_is_ours_counts():
     and must not outlive our own writing."""
 
     class Stopping(FaultyFileSystem):
-        def lock(self, path: str):  # type: ignore[no-untyped-def]
+        def lock(self, path: str):
             self.inner.open_writable(f"{ROOT}/{MARKER}", create=True).close()
             return super().lock(path)
 

@@ -248,7 +248,7 @@ def test_damage_is_told_when_one_reads_that_far(tmp_path, at, where):
     data[at * size + position] ^= 0x88
     path.write_bytes(data)
     with reader(tmp_path) as logs:
-        seen = []
+        seen: list[int] = []
         with pytest.raises(CorruptionError) as caught:
             seen.extend(record.offset for record in logs.read("a").records())
         assert caught.value.path == str(path)

@@ -230,6 +230,14 @@ def test_key_is_not_placed_while_a_partition_is_missing():
         PartitionChoice((0,), missing=(1,)).of(b"key")
 
 
+def test_keys_that_are_remembered_are_not_more_than_may_be(monkeypatch):
+    monkeypatch.setattr("stratalog.manager.rows._KEYS_REMEMBERED", 3)
+    choice = PartitionChoice((0, 1, 2, 3))
+    for n in (0, 1, 2, 3, 4, 5, 0, 1, 5):
+        assert choice.of(b"%d" % n) == partition_of_key(b"%d" % n, 4)
+        assert len(choice._placed) <= 3
+
+
 def test_list_of_partitions_in_a_message_is_cut():
     with pytest.raises(UsageError, match=r"0, 1, 2, 3, 4, 5, 6, 7, 8, 9, …$"):
         PartitionChoice(tuple(range(50)), 77)
@@ -263,12 +271,42 @@ def test_arrow_table_batch_reader_and_array():
         assert plain(data) == expected
 
 
-def test_polars_frame():
+@pytest.mark.parametrize("partitions", [(0,), (0, 1, 2)])
+def test_polars_frame(partitions):
     pl = pytest.importorskip("polars")
-    frame = pl.DataFrame({"key": ["a", "b", None], "value": [b"1", b"2", None]})
-    assert plain(frame) == {
-        0: [(b"a", b"1", NOW, ()), (b"b", b"2", NOW, ()), (None, None, NOW, ())]
-    }
+    frame = pl.DataFrame(
+        {
+            "key": ["a", "b", None, "d"],
+            "value": [b"1", b"2", None, b""],
+            "headers": [[{"key": "h", "value": b"x"}], [], None, [{"key": "h", "value": None}] * 2],
+            "other": pl.Series(["x", "y", "z", "x"]).cast(pl.Categorical),
+        }
+    )
+    expected = [
+        (b"a", b"1", NOW, (HEADER,)), (b"b", b"2", NOW, ()), (None, None, NOW, ()),
+        (b"d", b"", NOW, (RecordHeader("h", None),) * 2),
+    ]  # fmt: skip
+    found = plain(frame, PartitionChoice(partitions, turn=1))
+    assert sorted(each for part in found.values() for each in part if each[0]) == sorted(
+        each for each in expected if each[0]
+    )
+    assert len(found) == len(partitions) or len(found) > 1
+    text = frame.select(pl.col("key").cast(pl.Categorical), pl.col("value"))
+    assert sum(map(len, plain(text, PartitionChoice(partitions)).values())) == 4
+
+
+def test_headers_as_a_map():
+    pa = arrow()
+    table = pa.table(
+        {
+            "key": ["a", "b", "c"],
+            "headers": pa.array([[("h", b"x")], [], None], pa.map_(pa.string(), pa.binary())),
+        }
+    )
+    found = plain(table, PartitionChoice((0, 1, 2)))
+    assert {each[0]: each[3] for part in found.values() for each in part} == {
+        b"a": (HEADER,), b"b": (), b"c": (),
+    }  # fmt: skip
 
 
 def test_arrow_columns_choose_partitions_as_records_do():

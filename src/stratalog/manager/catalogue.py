@@ -69,6 +69,7 @@ class Catalogue:
                 self.damage.append(error)
         self._homes: dict[TopicPartition, int] = {}
         self._partitions: dict[str, tuple[int, ...]] = {}
+        self._missing: dict[str, tuple[int, ...]] = {}  # asked for by every append
         for number, directory in enumerate(directories):
             self._take(directory.partitions(), number)
 
@@ -93,6 +94,7 @@ class Catalogue:
         partitions = {**self._partitions, **{name: tuple(sorted(listed[name])) for name in listed}}
         self._homes = homes
         self._partitions = {name: each for name, each in partitions.items() if each}
+        self._missing.clear()
 
     # What there is.
 
@@ -127,12 +129,15 @@ class Catalogue:
         """Partitions that the topic must have, and that are not here: in a directory that is not open
         now, or lost."""
         there = self.partitions(name)
-        known = set(range(there[-1] + 1))
-        for file in self._files:
-            entry = file.entries.get(name)
-            if entry is not None:
-                known.update(entry.topic.partitions)
-        return tuple(sorted(known.difference(there)))
+        found = self._missing.get(name)
+        if found is None:
+            known = set(range(there[-1] + 1))
+            for file in self._files:
+                entry = file.entries.get(name)
+                if entry is not None:
+                    known.update(entry.topic.partitions)
+            found = self._missing[name] = tuple(sorted(known.difference(there)))
+        return found
 
     def topics(self) -> dict[str, Topic]:
         return {name: self._topic(name, each) for name, each in sorted(self._partitions.items())}
@@ -288,6 +293,7 @@ class Catalogue:
                     self._file_system.remove_dir(folder)
             for number in sorted(set(homes.values())):
                 self._files[number].restore(name, before[number])
+        self._missing.clear()
 
     def _is_empty(self, folder: str) -> bool:
         """Whether a folder is there that was just made, with nothing but the beginnings of its id."""

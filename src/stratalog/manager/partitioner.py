@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from struct import unpack_from
 from typing import Final
 
 __all__ = ["murmur2", "partition_of_key"]
@@ -14,14 +15,12 @@ _MASK: Final = 0xFFFFFFFF
 def murmur2(data: bytes) -> int:
     """The 32-bit hash that Kafka's Java clients use, as an unsigned number."""
     length = len(data)
-    h = (_SEED ^ length) & _MASK
-    whole = length & ~3
-    for at in range(0, whole, 4):
-        k = int.from_bytes(data[at : at + 4], "little") * _M & _MASK
-        k = (k ^ k >> 24) * _M & _MASK
-        h = (h * _M & _MASK) ^ k
-    if length > whole:
-        h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
+    h = _SEED ^ length
+    for k in unpack_from(f"<{length >> 2}I", data):
+        k = k * _M & _MASK
+        h = (h * _M & _MASK) ^ ((k ^ k >> 24) * _M & _MASK)
+    if length & 3:
+        h = (h ^ int.from_bytes(data[length & ~3 :], "little")) * _M & _MASK
     h = (h ^ h >> 13) * _M & _MASK
     return h ^ h >> 15
 

@@ -25,6 +25,8 @@ __all__ = ["PartitionChoice", "partition_rows", "record_of"]
 #: Records are turned into rows so many at a time, and Arrow rows are looked at so many at a time.
 _RECORDS_AT_ONCE: Final = 8192
 _ARROW_ROWS_AT_ONCE: Final = 65536
+#: Keys come again, and hashing one costs more than all else that is done for its record.
+_KEYS_REMEMBERED: Final = 65536
 _USED: Final = ("key", "value", "headers", "timestamp", "partition")
 #: Says where a record stood before: a new one is given to it.
 _PASSED_OVER: Final = ("topic", "offset", "timestamp_type")
@@ -51,16 +53,14 @@ class PartitionChoice:
             named = self._check(named)
         self._named = named
         self._turn = partitions[turn % len(partitions)]
+        #: There is no other partition to choose.
+        self.is_single = len(partitions) == 1 and not missing
+        self._placed: dict[bytes, int] = {}
 
     @property
     def only(self) -> int | None:
         """The partition that all records go to, where it was named."""
         return self._named
-
-    @property
-    def is_single(self) -> bool:
-        """There is no other partition to choose."""
-        return len(self._partitions) == 1 and not self._missing
 
     def of(self, key: bytes | None, named: object = None) -> int:
         if self._named is not None:
@@ -69,16 +69,32 @@ class PartitionChoice:
             return self._check(named)
         if key is None or self.is_single:
             return self._turn
+        placed = self._placed.get(key)
+        if placed is None:
+            placed = self._place(key)
+        return placed
+
+    def _place(self, key: bytes) -> int:
         if self._missing:
             raise UsageError(
                 f"partition {self._missing[0]} is not here: which one a key goes to cannot be told; "
                 "name one, or open all log directories"
             )
-        return self._partitions[partition_of_key(key, len(self._partitions))]
+        if len(self._placed) == _KEYS_REMEMBERED:
+            self._placed.clear()
+        placed = self._partitions[partition_of_key(key, len(self._partitions))]
+        self._placed[key] = placed
+        return placed
 
     def _check(self, partition: object) -> int:
         number = _integer(partition)
-        if number not in self._partitions:
+        if number is None:
+            is_there = False
+        elif self._partitions[-1] == len(self._partitions) - 1:  # from 0 on, as nearly always
+            is_there = 0 <= number < len(self._partitions)
+        else:
+            is_there = number in self._partitions
+        if number is None or not is_there:
             raise UsageError(f"no partition {partition!r}: there are {_listed(self._partitions)}")
         return number
 
@@ -241,7 +257,7 @@ def _arrow_batches(data: Any) -> Iterable[pa.RecordBatch]:
 
 
 def _split(batch: pa.RecordBatch, choice: PartitionChoice) -> Iterator[tuple[int, pa.RecordBatch]]:
-    import pyarrow as pa
+    import pyarrow.compute as pc
 
     named = choice.only
     if named is None and choice.is_single and "partition" not in batch.schema.names:
@@ -249,12 +265,13 @@ def _split(batch: pa.RecordBatch, choice: PartitionChoice) -> Iterator[tuple[int
     if named is not None:
         yield named, batch
         return
-    rows: dict[int, list[int]] = defaultdict(list)
-    for row, partition in enumerate(_partition_column(batch, choice)):
-        rows[partition].append(row)
-    for partition in sorted(rows):
-        part = batch if len(rows) == 1 else batch.take(pa.array(rows[partition], pa.int32()))
-        yield partition, part
+    partitions = _partition_column(batch, choice)
+    chosen = sorted(pc.unique(partitions).to_pylist())
+    for partition in chosen:
+        yield (
+            partition,
+            batch if len(chosen) == 1 else batch.filter(pc.equal(partitions, partition)),
+        )
 
 
 def _plain_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -280,9 +297,26 @@ def _plain_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.record_batch(columns) if columns.keys() & {"key", "value"} else batch
 
 
-def _partition_column(batch: pa.RecordBatch, choice: PartitionChoice) -> Iterator[int]:
+def _partition_column(batch: pa.RecordBatch, choice: PartitionChoice) -> pa.Array:
+    """The partition of each row. Every key is hashed once, however often it occurs."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     names = batch.schema.names
-    named = batch.column("partition").to_pylist() if "partition" in names else None
-    keys = batch.column("key").to_pylist() if "key" in names else [None] * batch.num_rows
-    for row, key in enumerate(keys):
-        yield choice.of(_bytes(key, "key"), None if named is None else named[row])
+    count = batch.num_rows
+    keys = batch.column("key") if "key" in names else pa.nulls(count, pa.binary())
+    named = pa.nulls(count, pa.int32())
+    if "partition" in names:
+        column = batch.column("partition")
+        checked = [
+            choice.of(None, each) for each in pc.unique(column).to_pylist() if each is not None
+        ]
+        if checked:
+            named = column.cast(pa.int32())
+            keys = pc.if_else(named.is_valid(), pa.scalar(None, keys.type), keys)
+    unique = pc.dictionary_encode(keys)
+    by_key = pa.array(
+        [choice.of(_bytes(k, "key")) for k in unique.dictionary.to_pylist()], pa.int32()
+    )
+    rest = pa.scalar(choice.of(None), pa.int32())
+    return pc.coalesce(named, by_key.take(unique.indices), rest)

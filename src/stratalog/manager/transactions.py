@@ -236,6 +236,7 @@ class Transaction:
         self._places: set[TopicPartition] = set()
         self._marked: set[TopicPartition] = set()
         self._is_spoiled = False
+        self._is_cut_short = False
         self.producer_id, self.producer_epoch = journal.new_producer()
         self.state = TransactionState.OPEN
 
@@ -295,16 +296,13 @@ class Transaction:
             self._finish(TransactionState.ABORTING, TransactionState.ABORTED)
 
     def end(self) -> None:
-        """Whatever it takes to be over: what is decided is finished, else it is aborted."""
+        """The logs are being closed: what is decided is finished, else it is aborted."""
         with self._lock:
             if self.state is TransactionState.COMMITTING:
                 self.commit()
             elif self.state in (TransactionState.OPEN, TransactionState.ABORTING):
+                self._is_cut_short = self.state is TransactionState.OPEN
                 self.abort()
-
-    @property
-    def is_over(self) -> bool:
-        return self.state in (TransactionState.COMMITTED, TransactionState.ABORTED)
 
     def _finish(self, decision: TransactionState, done: TransactionState) -> None:
         if self.state is not decision:
@@ -361,6 +359,8 @@ class Transaction:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._is_cut_short and error is None:
+            raise TransactionStateError("the logs were closed: the transaction was aborted")
         if self.state is not TransactionState.OPEN:
             return
         if error is None:

@@ -209,9 +209,7 @@ def admit_leader(data: Bytes, rules: AppendRules, now_ms: int, origin: Origin) -
         rows = memoryview(array("q", _NO_ROW))
         time_min = max(now_ms - rules.before_max_ms, INT64_MIN)
         time_max = min(now_ms + rules.after_max_ms, INT64_MAX)
-        if kernel.is_plain(
-            own, rows, rules.max_message_bytes, time_min, time_max, rules.needs_key
-        ):
+        if kernel.is_plain(own, rows, rules.max_message_bytes, time_min, time_max, rules.needs_key):
             return Admitted(own, rows, 1, NO_TIMESTAMP)
     rows, count = _walk(own)
     if count == 0:
