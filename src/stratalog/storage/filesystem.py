@@ -243,11 +243,14 @@ class OsFileSystem:
 _held_here: set[tuple[int, int]] = set()
 
 
+_NO_INODE: Final = (-1, -1)
+
+
 def _inode_of(path: str) -> tuple[int, int]:
     try:
         found = os.stat(path, follow_symlinks=False)
     except OSError:
-        return (-1, -1)
+        return _NO_INODE
     return (found.st_dev, found.st_ino)
 
 
@@ -256,20 +259,23 @@ class _OsLock:
 
     def __init__(self, path: str) -> None:
         self._fd = -1
+        self._inode = _NO_INODE
+        # Kafka removes the file when it stops: a lock on one that has no name any more keeps nobody out.
+        while self._fd < 0 or self._inode != _inode_of(path):
+            self.close()
+            self._take(path)
+
+    def _take(self, path: str) -> None:
         if _inode_of(path) in _held_here:
             # Not even opened: closing it again would let go of the lock that we hold.
             raise LockedError("locked: this process has it open for writing already", path=path)
         try:
-            self._fd = os.open(
-                path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE
-            )
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
         except OSError as error:
             raise _refused(error, path) from None
-        self._inode = _inode_of(path)
         try:
-            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            fd, self._fd = self._fd, -1
             os.close(fd)
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 raise LockedError(
@@ -278,6 +284,8 @@ class _OsLock:
                     errno=error.errno,
                 ) from None
             raise _refused(error, path) from None
+        found = os.fstat(fd)
+        self._fd, self._inode = fd, (found.st_dev, found.st_ino)
         _held_here.add(self._inode)
 
     def __del__(self) -> None:

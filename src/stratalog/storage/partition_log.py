@@ -540,7 +540,7 @@ class PartitionLog:
         """Sync the log and what points into it. From here on recovery need not look at it: the
         recovery point moves to the end, and is answered."""
         with self._flush_lock:
-            self._commit.reach(self._view.log_end)
+            self._reach(self._view.log_end)
             with self._changing():
                 active, end = self._active, self._commit.synced_offset
                 active.write_indexes()
