@@ -106,13 +106,43 @@ def append_1m_crc(setup: Setup) -> Workload:
 
 @case(
     "append-sync-64",
-    work="64 callers on one thread append and are told when it is on the disk",
+    work="64 callers of one loop append, and one sync serves them all",
     unit="s",
     peer="one fdatasync for each",
     bar=Bar(ratio=20),
+)
+def append_sync_loop(setup: Setup) -> Workload:
+    """As a loop does it that serves all who are ready, and answers them after one sync."""
+    callers, each_one = 64, setup.scaled(32)
+    batch = bytes(batches(1024, 1)[0])
+    folder = setup.folder / "sync"
+    folder.mkdir()
+    log = PartitionLog.open(str(folder), _CONFIG)
+    setup.cleanup.callback(log.close)
+    fd = os.open(setup.folder / "plain", os.O_CREAT | os.O_RDWR)
+    setup.cleanup.callback(os.close, fd)
+
+    def ours() -> None:
+        for _ in range(each_one):
+            last = [log.append(batch) for _ in range(callers)][-1]
+            assert log.sync() >= last.next_offset
+
+    def plain() -> None:
+        for _ in range(callers * each_one):
+            os.write(fd, batch)
+            os.fdatasync(fd)
+
+    return Workload(ours=ours, peer=plain)
+
+
+@case(
+    "append-sync-64-callbacks",
+    work="64 callers on one thread append and are told when it is on the disk",
+    unit="s",
+    peer="one fdatasync for each",
     pinned=False,
 )
-def append_sync(setup: Setup) -> Workload:
+def append_sync_callbacks(setup: Setup) -> Workload:
     """As a server does it: each caller has one append on its way, and the next one follows the answer."""
     callers, each_one = 64, setup.scaled(32)
     batch = bytes(batches(1024, 1)[0])
