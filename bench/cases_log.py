@@ -16,6 +16,8 @@ from queue import SimpleQueue
 from bench.harness import Bar, Setup, Skip, Workload, case
 from bench.logs import make_log, write_log
 from stratalog.records import kernel
+from stratalog.records.layout import BASE_TIMESTAMP_AT
+from stratalog.records.restamp import assign_offsets, set_max_timestamp
 from stratalog.records.scan import scan_batches
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.partition_log import PartitionLog
@@ -104,15 +106,10 @@ def append_1m_crc(setup: Setup) -> Workload:
     return append_case(setup, MIB, setup.scaled(128), with_crc=True)
 
 
-@case(
-    "append-sync-64",
-    work="64 callers of one loop append, and one sync serves them all",
-    unit="s",
-    peer="one fdatasync for each",
-    bar=Bar(ratio=20),
-)
-def append_sync_loop(setup: Setup) -> Workload:
-    """As a loop does it that serves all who are ready, and answers them after one sync."""
+def sync_case(
+    setup: Setup, make: Callable[[PartitionLog, bytes, int, int], Callable[[], None]]
+) -> Workload:
+    """64 callers with an append each, again and again, against one fdatasync for each append."""
     callers, each_one = 64, setup.scaled(32)
     batch = bytes(batches(1024, 1)[0])
     folder = setup.folder / "sync"
@@ -122,17 +119,33 @@ def append_sync_loop(setup: Setup) -> Workload:
     fd = os.open(setup.folder / "plain", os.O_CREAT | os.O_RDWR)
     setup.cleanup.callback(os.close, fd)
 
-    def ours() -> None:
-        for _ in range(each_one):
-            last = [log.append(batch) for _ in range(callers)][-1]
-            assert log.sync() >= last.next_offset
-
     def plain() -> None:
         for _ in range(callers * each_one):
             os.write(fd, batch)
             os.fdatasync(fd)
 
-    return Workload(ours=ours, peer=plain)
+    return Workload(ours=make(log, batch, callers, each_one), peer=plain)
+
+
+@case(
+    "append-sync-64",
+    work="64 callers of one loop append, and one sync serves them all",
+    unit="s",
+    peer="one fdatasync for each",
+    bar=Bar(ratio=20),
+)
+def append_sync_loop(setup: Setup) -> Workload:
+    """As a loop does it that serves all who are ready, and answers them after one sync."""
+
+    def make(log: PartitionLog, batch: bytes, callers: int, each_one: int) -> Callable[[], None]:
+        def ours() -> None:
+            for _ in range(each_one):
+                last = [log.append(batch) for _ in range(callers)][-1]
+                assert log.sync() >= last.next_offset
+
+        return ours
+
+    return sync_case(setup, make)
 
 
 @case(
@@ -144,38 +157,28 @@ def append_sync_loop(setup: Setup) -> Workload:
 )
 def append_sync_callbacks(setup: Setup) -> Workload:
     """As a server does it: each caller has one append on its way, and the next one follows the answer."""
-    callers, each_one = 64, setup.scaled(32)
-    batch = bytes(batches(1024, 1)[0])
-    folder = setup.folder / "sync"
-    folder.mkdir()
-    log = PartitionLog.open(str(folder), _CONFIG)
-    setup.cleanup.callback(log.close)
-    fd = os.open(setup.folder / "plain", os.O_CREAT | os.O_RDWR)
-    setup.cleanup.callback(os.close, fd)
 
-    def ours() -> None:
-        answered: SimpleQueue[int] = SimpleQueue()
-        left = [each_one] * callers
+    def make(log: PartitionLog, batch: bytes, callers: int, each_one: int) -> Callable[[], None]:
+        def ours() -> None:
+            answered: SimpleQueue[int] = SimpleQueue()
+            left = [each_one] * callers
 
-        def answer(caller: int, failure: object) -> None:
-            assert failure is None, failure
-            answered.put(caller)
+            def answer(caller: int, failure: object) -> None:
+                assert failure is None, failure
+                answered.put(caller)
 
-        for caller in range(callers):
-            answered.put(caller)
-        for _ in range(callers * (each_one + 1)):
-            caller = answered.get()
-            if left[caller]:
-                left[caller] -= 1
-                result = log.append(batch)
-                log.when_synced(result.next_offset, partial(answer, caller))
+            for caller in range(callers):
+                answered.put(caller)
+            for _ in range(callers * (each_one + 1)):
+                caller = answered.get()
+                if left[caller]:
+                    left[caller] -= 1
+                    result = log.append(batch)
+                    log.when_synced(result.next_offset, partial(answer, caller))
 
-    def plain() -> None:
-        for _ in range(callers * each_one):
-            os.write(fd, batch)
-            os.fdatasync(fd)
+        return ours
 
-    return Workload(ours=ours, peer=plain)
+    return sync_case(setup, make)
 
 
 @case(
@@ -186,32 +189,21 @@ def append_sync_callbacks(setup: Setup) -> Workload:
     pinned=False,
 )
 def append_sync_threads(setup: Setup) -> Workload:
-    callers, each_one = 64, setup.scaled(32)
-    batch = bytes(batches(1024, 1)[0])
-    folder = setup.folder / "sync"
-    folder.mkdir()
-    log = PartitionLog.open(str(folder), _CONFIG)
-    setup.cleanup.callback(log.abandon)
-    fd = os.open(setup.folder / "plain", os.O_CREAT | os.O_RDWR)
-    setup.cleanup.callback(os.close, fd)
+    def make(log: PartitionLog, batch: bytes, callers: int, each_one: int) -> Callable[[], None]:
+        def caller() -> None:
+            for _ in range(each_one):
+                log.append(batch, sync=True)
 
-    def caller() -> None:
-        for _ in range(each_one):
-            log.append(batch, sync=True)
+        def ours() -> None:
+            threads = [threading.Thread(target=caller) for _ in range(callers)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
 
-    def ours() -> None:
-        threads = [threading.Thread(target=caller) for _ in range(callers)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        return ours
 
-    def plain() -> None:
-        for _ in range(callers * each_one):
-            os.write(fd, batch)
-            os.fdatasync(fd)
-
-    return Workload(ours=ours, peer=plain)
+    return sync_case(setup, make)
 
 
 def filled(
@@ -231,24 +223,17 @@ def filled(
         for header in scan_batches(data):
             # Times that rise over the whole log, so that every look-up has one answer.
             timestamp += 100
-            at = header.position
-            piece[at + 27 : at + 35] = timestamp.to_bytes(8, "big")
-            piece[at + 35 : at + 43] = (timestamp + 14).to_bytes(8, "big")
-            end = at + header.size_bytes
-            crc = kernel.crc32c(memoryview(piece)[at + 21 : end])
-            piece[at + 17 : at + 21] = crc.to_bytes(4, "big")
-        log.append_as_follower(restamped(piece, log.log_end))
+            at = header.position + BASE_TIMESTAMP_AT
+            piece[at : at + 8] = timestamp.to_bytes(8, "big")
+            set_max_timestamp(piece, header.position, timestamp + 14)
+        assign_offsets(piece, next_offset=log.log_end, leader_epoch=0)
+        log.append_as_follower(piece)
     log.close()
     reopened = PartitionLog.open(
         str(folder), config, is_clean=True, recovery_point=log.log_end, watermark="written"
     )
     setup.cleanup.callback(reopened.abandon)
     return reopened
-
-
-def restamped(piece: bytearray, next_offset: int) -> bytearray:
-    kernel.restamp(piece, 0, len(piece), next_offset, 0)
-    return piece
 
 
 @case(

@@ -70,8 +70,8 @@ each_example = pytest.mark.parametrize("example", EXAMPLES, ids=str)
 
 
 def in_memory(name: str, data: bytes) -> MemoryFileSystem:
-    file_system = MemoryFileSystem(folders=["/root"])
-    file = file_system.open_writable(f"/root/{name}", create=True)
+    file_system = MemoryFileSystem(folders=["/logs"])
+    file = file_system.open_writable(f"/logs/{name}", create=True)
     file.write_at(0, data)
     file.close()
     return file_system
@@ -124,7 +124,7 @@ def decoded(example: Example) -> dict[str, Any]:
         case "clean-shutdown":
             return {"broker_epoch": decode_clean_shutdown(data)}
         case "topics":
-            topics = TopicFile(in_memory(names.STRATALOG_TOPICS, data), "/root")
+            topics = TopicFile(in_memory(names.STRATALOG_TOPICS, data), "/logs")
             topics.read()
             return {
                 "entries": [
@@ -137,7 +137,7 @@ def decoded(example: Example) -> dict[str, Any]:
                 ]
             }  # fmt: skip
         case "transactions":
-            journal = TransactionJournal(in_memory(names.STRATALOG_TRANSACTIONS, data), "/root")
+            journal = TransactionJournal(in_memory(names.STRATALOG_TRANSACTIONS, data), "/logs")
             journal.read()
             return {
                 "entries": [
@@ -171,16 +171,16 @@ def encoded(example: Example) -> bytes:
             return encode_clean_shutdown(decode_clean_shutdown(data))
         case "topics":
             file_system = in_memory(names.STRATALOG_TOPICS, data)
-            topics = TopicFile(file_system, "/root")
+            topics = TopicFile(file_system, "/logs")
             topics.read()
             topics.put(topics.entries["orders"])
-            return file_system.read_bytes(f"/root/{names.STRATALOG_TOPICS}")
+            return file_system.read_bytes(f"/logs/{names.STRATALOG_TOPICS}")
         case "transactions":
             file_system = in_memory(names.STRATALOG_TRANSACTIONS, data)
-            journal = TransactionJournal(file_system, "/root")
+            journal = TransactionJournal(file_system, "/logs")
             journal.read()
             journal.put(journal.entries[0])
-            return file_system.read_bytes(f"/root/{names.STRATALOG_TRANSACTIONS}")
+            return file_system.read_bytes(f"/logs/{names.STRATALOG_TRANSACTIONS}")
     raise AssertionError(f"no such format: {expect['format']}")
 
 

@@ -30,7 +30,7 @@ _SEARCH_BYTES: Final = 4 << 20
 class OnDamage(StrEnum):
     """What recovery does where a sound batch stands behind a damaged one."""
 
-    REFUSE = "refuse"  # the log does not open, and nothing is changed
+    REFUSE = "refuse"  # the log does not open, and nothing is cut
     CUT = "cut"  # as Kafka does: everything from the damage on goes
 
 

@@ -875,8 +875,7 @@ class PartitionLog:
             finally:
                 self._is_closed = True
                 for segment in self._view.segments.segments:
-                    if isinstance(segment, SealedSegment | ActiveSegment):
-                        segment.close()
+                    segment.close()
                 self._wake()
 
     def _finish(self) -> None:
@@ -896,8 +895,7 @@ class PartitionLog:
         with self._lock:
             self._is_closed = True
             for segment in self._view.segments.segments:
-                if isinstance(segment, SealedSegment | ActiveSegment):
-                    segment.close()
+                segment.close()
         self._sync_queue.close()
         self._wake()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -58,7 +59,7 @@ SEGMENT_KINDS: Final = (
 )
 
 
-class Segment:
+class Segment(ABC):
     """What sealed and active segments have in common: being read."""
 
     def __init__(
@@ -80,17 +81,23 @@ class Segment:
         return os.path.join(self.folder, segment_file_name(self.base_offset, kind, stage))
 
     @property
+    @abstractmethod
     def log(self) -> ReadableFile:
-        raise NotImplementedError
+        """The data file."""
 
     @property
+    @abstractmethod
     def index(self) -> SparseIndex:
-        raise NotImplementedError
+        """Where to begin reading for an offset or a time."""
 
     @property
+    @abstractmethod
     def aborted(self) -> tuple[AbortedTxn, ...]:
         """The aborted transactions whose markers lie in this segment."""
-        raise NotImplementedError
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the files as they are."""
 
     @property
     def max_timestamp(self) -> int:
