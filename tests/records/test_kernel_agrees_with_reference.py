@@ -7,6 +7,7 @@ import random
 from array import array
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -282,3 +283,33 @@ def test_header_keys_that_are_not_utf8_agree() -> None:
 
 def test_default_selection_is_within_the_kernels_reach() -> None:
     assert Selection().batch_bytes + Selection().max_decompressed_bytes < 2**31
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.none() | st.binary(max_size=40), max_size=30),
+    st.integers(1, 50),
+    st.integers(0, 3),
+)
+def test_hash_keys(keys, partitions, first):
+    column = pa.array(keys, pa.binary()).slice(first)
+    given_rows = (
+        column.buffers()[0],
+        column.buffers()[1],
+        column.buffers()[2] or b"",
+        column.offset,
+    )
+    if given_rows[1] is None:
+        given_rows = (None, bytes(4), b"", 0)
+    found = []
+    for kernel in (_kernel, _reference):
+        out = array("i", bytes(4 * len(column)))
+        rows = kernel.Rows(len(column), key=given_rows)
+        assert kernel.hash_keys(rows, partitions, memoryview(out)) == 0
+        found.append(list(out))
+    assert found[0] == found[1]
+    assert found[0] == [
+        -1 if key is None else (_kernel.murmur2(key) & 0x7FFFFFFF) % partitions
+        for key in column.to_pylist()
+    ]
+    assert all(_kernel.murmur2(key) == _reference.murmur2(key) for key in keys if key is not None)

@@ -172,7 +172,7 @@ def again(log: PartitionLog, **how: Any) -> PartitionLog:
     return PartitionLog.open(
         log.folder,
         log.config,
-        clock=log._clock,
+        clock=log._state.clock,
         log_start=how.pop("log_start", log.log_start),
         **how,
     )

@@ -225,7 +225,7 @@ def test_names_of_a_log_directory_are_those_of_the_code():
         names.LOCK, names.META_PROPERTIES, names.BOOTSTRAP_CHECKPOINT, names.RECOVERY_CHECKPOINT,
         names.LOG_START_CHECKPOINT, names.HIGH_WATERMARK_CHECKPOINT, names.CLEANER_CHECKPOINT,
         names.CLEAN_SHUTDOWN, names.STRATALOG_TOPICS, names.STRATALOG_TRANSACTIONS,
-        *names.FOREIGN_ROOT_DIRS,
+        names.STRATALOG_COMMITS, names.STRATALOG_COMMITS_UNSYNCED, *names.FOREIGN_ROOT_DIRS,
     }  # fmt: skip
     assert files == known
     for name in listed - files:

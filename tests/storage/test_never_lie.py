@@ -258,7 +258,7 @@ def test_an_append_that_is_interrupted_behind_its_write_fails_the_log(
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(log, "_publish_append", interrupt)
+    monkeypatch.setattr(log._state, "publish_append", interrupt)
     with pytest.raises(KeyboardInterrupt):
         one(log)
     monkeypatch.undo()

@@ -285,12 +285,12 @@ def test_a_watermark_moves_with_writes_or_syncs(tmp_path: Path) -> None:
 def waits(log: PartitionLog, *how: object, **named: object) -> tuple[threading.Thread, list[bool]]:
     """A thread that waits, once it does."""
     answers: list[bool] = []
-    before = log._waiting
+    before = log._state.waiters.count
     thread = threading.Thread(
         target=lambda: answers.append(log.wait(*how, **named))  # type: ignore[arg-type]
     )
     thread.start()
-    while log._waiting == before and thread.is_alive():
+    while log._state.waiters.count == before and thread.is_alive():
         time.sleep(0.001)
     return thread, answers
 

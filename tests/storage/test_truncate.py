@@ -110,7 +110,7 @@ def test_segments_behind_the_cut_are_set_aside_and_removed_later(tmp_path: Path)
     assert there["0.index"] == 10485760  # active again
     assert bytes(region.read()) == held
     assert log.remove_due() == 0
-    log._clock.advance(60_000)  # type: ignore[attr-defined]
+    log._state.clock.advance(60_000)  # type: ignore[attr-defined]
     assert log.remove_due() == 8  # with the snapshots of both
     assert not list(tmp_path.glob("*.deleted"))
     log.close()

@@ -214,6 +214,20 @@ def test_sync_of_one_folder_keeps_what_the_move_stands_on(fs):
     assert crash_all_kept(fs).paths() == ["/d/x", "/e/a"]
 
 
+def test_a_file_of_two_names_is_one_file_after_a_crash(fs):
+    file = durable_file(fs, "/d/a", b"abc")
+    fs.link("/d/a", "/e/a")
+    assert crash_all_lost(fs).paths() == ["/d/a"]
+    fs.sync_dir("/e")
+    file.write_at(0, b"12345")
+    for seed in range(50):
+        after = crash(fs, Random(seed))
+        assert after.paths() == ["/d/a", "/e/a"]
+        assert after.read_bytes("/d/a") == after.read_bytes("/e/a")
+        after.open_writable("/d/a").write_at(0, b"!")
+        assert after.read_bytes("/e/a")[:1] == b"!"
+
+
 def test_rename_over_a_file_leaves_the_old_or_the_new_one(fs):
     replace_file(fs, "/d/a", "/d/a.tmp", b"old")
     file = fs.open_writable("/d/a.tmp", create=True)

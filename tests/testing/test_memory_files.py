@@ -140,6 +140,10 @@ class BothFileSystems(RuleBasedStateMachine):
     def rename(self, old, new):
         self.both("rename", old, new)
 
+    @rule(old=PATHS, new=PATHS)
+    def link(self, old, new):
+        self.both("link", old, new)
+
     @rule(target=locks, path=PATHS)
     def lock(self, path):
         return self.opened(self.both("lock", path))
@@ -241,6 +245,15 @@ def test_rename_replaces_what_was_there(fs):
     replace_file(fs, "/logs/a", "/logs/a.tmp", b"new")
     assert fs.paths() == ["/logs/a"]
     assert fs.read_bytes("/logs/a") == b"new"
+
+
+def test_two_names_are_one_file(fs):
+    file = write(fs, "/logs/a", b"old")
+    fs.link("/logs/a", "/logs/b")
+    file.write_at(0, b"new!")
+    assert fs.read_bytes("/logs/b") == fs.fork().read_bytes("/logs/b") == b"new!"
+    fs.unlink("/logs/a")
+    assert fs.paths() == ["/logs/b"]
 
 
 @pytest.mark.parametrize(

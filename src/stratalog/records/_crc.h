@@ -188,11 +188,14 @@ static int stratalog_has_crc_instruction(void) {
  * leave the same remainder as these with x^D times the first added, and x^D can be reduced before
  * it is multiplied: two multiplications carry 16 bytes over any distance. Four registers of 64
  * bytes run side by side; the last 16 bytes go through the CRC instruction.
- * Measured on 1 MiB in the cache: 3 times the instruction's speed; from memory there is no
- * difference, so that longer runs keep to the instruction and its prefetching. */
+ * Measured on 1 MiB in the cache: 3 times the instruction's speed. From memory it waits like the
+ * instruction, and longer runs keep to that. Batches mostly lie one behind the other, so that what
+ * is asked for ahead is the next batch, and comes while the records of this one are looked through:
+ * batches of 16 KiB from memory, 12 GB/s without, 15 with. */
 #define STRATALOG_FOLD_TARGET \
     __attribute__((target("avx512f,avx512vl,vpclmulqdq,pclmul,sse4.2")))
 #define STRATALOG_FOLD_MIN 512
+#define STRATALOG_FOLD_AHEAD 4096
 #define STRATALOG_FOLD_MAX ((size_t)2 << 20)
 
 static uint64_t stratalog_fold_2048[2], stratalog_fold_512[2], stratalog_fold_128[2];
@@ -232,6 +235,10 @@ static uint32_t stratalog_crc32c_fold(uint32_t crc, const uint8_t *data, size_t 
     data += 256;
     size -= 256;
     while (size >= 256) {
+        __builtin_prefetch(data + STRATALOG_FOLD_AHEAD);
+        __builtin_prefetch(data + STRATALOG_FOLD_AHEAD + 64);
+        __builtin_prefetch(data + STRATALOG_FOLD_AHEAD + 128);
+        __builtin_prefetch(data + STRATALOG_FOLD_AHEAD + 192);
         a = stratalog_carry(a, far, _mm512_loadu_si512(data));
         b = stratalog_carry(b, far, _mm512_loadu_si512(data + 64));
         c = stratalog_carry(c, far, _mm512_loadu_si512(data + 128));

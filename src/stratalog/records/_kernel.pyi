@@ -1,5 +1,6 @@
 """Types of the compiled kernel. What each function does: _reference.py, the same names."""
 
+from array import array
 from typing import Any, Final, TypeAlias
 
 _Buffer: TypeAlias = (
@@ -60,6 +61,7 @@ class Columns:
         rows_max: int = 65536,
         bytes_max: int = ...,
         bounds: tuple[int, int, int, int] | None = None,
+        aborted: array[int] | None = None,
     ) -> None: ...
     def fill(
         self,
@@ -132,6 +134,8 @@ def encode_records(
     size_target: int,
     base_timestamp: int | None = None,
 ) -> tuple[int, int, int, int, int, int]: ...
+def murmur2(data: _Buffer) -> int: ...
+def hash_keys(rows: Rows, partitions: int, out: memoryview) -> int: ...
 def write_batch_header(
     out: bytearray,
     at: int,
@@ -167,14 +171,29 @@ def check_records(
 def find_batch(
     data: _Buffer, start: int, limit: int, target: int, by_time: bool
 ) -> tuple[int, int, int, int, int, int]: ...
-def is_plain(
+def find_timed(
     data: _Buffer,
-    rows: _Buffer,
-    size_max: int,
-    time_min: int,
-    time_max: int,
-    needs_key: bool,
-) -> bool: ...
+    room: int,
+    timestamp: int,
+    start_offset: int,
+    end_offset: int,
+    entry_timestamp: int,
+    entry_offset: int,
+) -> tuple[int, int, int, int]: ...
+def admit_plain(
+    data: _Buffer, size_max: int, now: int, before_max: int, after_max: int, needs_key: bool
+) -> tuple[bytearray | memoryview, array[int]] | None: ...
+def place_plain(
+    data: bytearray | memoryview,
+    row: _Buffer,
+    state: _Buffer,
+    position: int,
+    segment_bytes: int,
+    first_timestamp: int,
+    span_ms: int,
+    next_offset: int,
+    leader_epoch: int,
+) -> int: ...
 def find_timestamp(
     data: _Buffer,
     start: int,
@@ -194,6 +213,17 @@ def search_entries(
     *,
     guarded: bool = False,
 ) -> int: ...
+def find_places(
+    offset_entries: _Buffer, base_offset: int, offset: int, *, guarded: bool = False
+) -> tuple[int, int]: ...
+def find_time_entry(
+    time_entries: _Buffer,
+    offset_entries: _Buffer,
+    base_offset: int,
+    timestamp: int,
+    *,
+    guarded: bool = False,
+) -> tuple[int, int, int, int] | None: ...
 def note_batches(
     rows: _Buffer, count: int, state: _Buffer, offset_out: bytearray, time_out: bytearray
 ) -> tuple[int, int]: ...

@@ -9,10 +9,14 @@ region or a batch, the GIL released for the work, wire grammar above the functio
 
 cimport cython
 from cpython.buffer cimport (
-    PyBUF_FORMAT, PyBUF_ND, PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer,
+    PyBUF_FORMAT, PyBUF_ND, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release,
+    PyObject_GetBuffer,
 )
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
+from cpython cimport array
+from cpython.bytearray cimport (
+    PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_GET_SIZE, PyByteArray_Resize,
+)
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
@@ -83,5 +87,7 @@ include "_kernel_decode.pxi"
 include "_kernel_v07.pxi"
 include "_kernel_columns.pxi"
 include "_kernel_encode.pxi"
+include "_kernel_hash.pxi"
 include "_kernel_check.pxi"
 include "_kernel_index.pxi"
+include "_kernel_lookup.pxi"

@@ -45,14 +45,41 @@ cdef void expect_sizes(Sink* s, size_t rows, size_t used) noexcept:
         s.value.data = POOL.get(used + used // 4)
 
 
+cdef enum:
+    ABORTED_WIDTH = 3
+
+
 cdef struct Decoding:
     Sink sink
     Bounds bounds
+    const int64_t* aborted  # producer id, first offset, offset of the marker; in this order …
+    int64_t aborted_count  # … and so many of them
     int flags
     int64_t rows_max
     int64_t bytes_max
     int64_t expected
     int64_t skipped
+
+
+cdef bint is_aborted(const Decoding* d, const Header* h) noexcept nogil:
+    """Whether a batch belongs to one of the transactions that are left out."""
+    cdef int64_t low = -1
+    cdef int64_t high = d.aborted_count - 1
+    cdef int64_t middle
+    cdef const int64_t* txn
+    if h.magic != 2 or h.attributes & TRANSACTIONAL_MASK == 0 or h.attributes & CONTROL_MASK:
+        return False
+    while low < high:
+        middle = low + (high - low + 1) // 2
+        txn = d.aborted + middle * ABORTED_WIDTH
+        if txn[0] < h.producer_id or (txn[0] == h.producer_id and txn[1] <= h.last_offset):
+            low = middle
+        else:
+            high = middle - 1
+    if low < 0:
+        return False
+    txn = d.aborted + low * ABORTED_WIDTH
+    return txn[0] == h.producer_id and h.last_offset < txn[2]
 
 
 cdef struct Fill:
@@ -97,6 +124,10 @@ cdef void fill_columns(void* argument) noexcept nogil:
             d.expected = after(&h)
             f.p += h.size
             continue
+        if d.aborted_count and is_aborted(d, &h):
+            d.expected = after(&h)
+            f.p += h.size
+            continue
         if h.codec != CODEC_NONE and h.payload_size:
             f.ending = ENDING_COMPRESSED
             return
@@ -114,13 +145,15 @@ cdef class Columns:
 
     ``bounds`` are the first and last offset and the first and last timestamp, all inclusive. With
     ``views`` keys and values become 16-byte views into the buffers they were decoded from, which
-    the caller numbers.
+    the caller numbers. ``aborted`` are transactions that are left out, three integers each (producer
+    id, first offset, offset of the marker), in order.
     """
 
     cdef Decoding d
+    cdef const int64_t[::1] aborted
 
     def __cinit__(self, int want, int flags=0, *, bint views=False, int64_t rows_max=65536,
-                  int64_t bytes_max=8 << 20, bounds=None):
+                  int64_t bytes_max=8 << 20, bounds=None, aborted=None):
         self.d.sink.want = want
         self.d.sink.views = views
         self.d.flags = flags
@@ -134,6 +167,10 @@ cdef class Columns:
         self.d.bounds.last = last
         self.d.bounds.first_time = first_time
         self.d.bounds.last_time = last_time
+        if aborted is not None and len(aborted):
+            self.aborted = aborted
+            self.d.aborted = &self.aborted[0]
+            self.d.aborted_count = self.aborted.shape[0] // ABORTED_WIDTH
         expect_sizes(&self.d.sink, min(max(rows_max, 1), 1 << 16), min(max(bytes_max, 1), 8 << 20))
 
     def __dealloc__(self):

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import struct
 import zlib
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -783,6 +785,7 @@ class Columns:
         rows_max: int = 65536,
         bytes_max: int = 8 << 20,
         bounds: tuple[int, int, int, int] | None = None,
+        aborted: Sequence[int] | None = None,
     ) -> None:
         self._want = want
         self._flags = flags
@@ -790,6 +793,9 @@ class Columns:
         self._rows_max = rows_max
         self._bytes_max = bytes_max
         self._bounds = bounds or (INT64_MIN, INT64_MAX, INT64_MIN, INT64_MAX)
+        fields = iter(aborted or ())
+        #: Producer id, first offset and offset of the marker of each transaction, in order.
+        self._aborted = list(zip(fields, fields, fields, strict=False))
         self._filled: list[_Filled] = []
         self.expected = -1
         self.skipped = 0
@@ -827,6 +833,18 @@ class Columns:
             return True
         return header.is_append_time and header.max_timestamp > last_time
 
+    def _left_out(self, header: Header) -> bool:
+        if header.is_control:
+            return not self._flags & Check.INCLUDE_CONTROL
+        if not _is_transactional(header):
+            return False
+        key = (header.producer_id, header.last_offset)
+        slot = bisect_right(self._aborted, key, key=lambda txn: txn[:2]) - 1
+        if slot < 0:
+            return False
+        producer_id, _, marker_offset = self._aborted[slot]
+        return producer_id == header.producer_id and header.last_offset < marker_offset
+
     def fill(
         self,
         data: Buffer,
@@ -851,7 +869,7 @@ class Columns:
                     if self._flags & Check.CRC and not _crc_matches(view, header):
                         raise Wrong(Reason.CRC_MISMATCH)
                     # Only now: a flipped bit must not hide records by calling them control records.
-                    if not header.is_control or self._flags & Check.INCLUDE_CONTROL:
+                    if not self._left_out(header):
                         if header.codec and header.payload[0] < header.payload[1]:
                             raise Stop(Ending.COMPRESSED)
                         payload = Cursor(view, *header.payload)
@@ -1279,6 +1297,34 @@ def encode_records(
 _BATCH_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 
 
+def murmur2(data: bytes) -> int:
+    """The 32-bit hash that Kafka's Java clients use, as an unsigned number."""
+    mask, m = 0xFFFFFFFF, 0x5BD1E995
+    length = len(data)
+    h = 0x9747B28C ^ length
+    for k in struct.unpack_from(f"<{length >> 2}I", data):
+        k = k * m & mask
+        h = (h * m & mask) ^ ((k ^ k >> 24) * m & mask)
+    if length & 3:
+        h = (h ^ int.from_bytes(data[length & ~3 :], "little")) * m & mask
+    h = (h ^ h >> 13) * m & mask
+    return h ^ h >> 15
+
+
+def hash_keys(rows: Rows, partitions: int, out: memoryview) -> int:
+    """Put the partition of every row's key into ``out``, -1 where it has none. Answers the reason where
+    a key's bounds are wrong, else 0."""
+    if partitions < 1 or len(out) < rows.count:
+        raise ValueError("there is a partition, and room for every row")
+    for row in range(rows.count):
+        try:
+            key = rows.key(row)
+        except Wrong as wrong:
+            return int(wrong.reason)
+        out[row] = -1 if key is None else (murmur2(key) & 0x7FFFFFFF) % partitions
+    return 0
+
+
 def write_batch_header(
     out: bytearray,
     at: int,
@@ -1419,14 +1465,16 @@ def check_records(
     return Reason.NONE, -1, min_timestamp, max_timestamp, max_row, gap_row, null_key_row
 
 
-def is_plain(
-    data: Buffer, rows: Any, size_max: int, time_min: int, time_max: int, needs_key: bool
-) -> bool:
-    row = memoryview(bytearray(8 * ROW_WIDTH)).cast("q")
+def admit_plain(
+    data: Buffer, size_max: int, now: int, before_max: int, after_max: int, needs_key: bool
+) -> tuple[bytearray | memoryview, array[int]] | None:
+    if before_max < 0 or after_max < 0:
+        raise ValueError("not a span of time")
+    row = array("q", bytes(8 * ROW_WIDTH))
     size = memoryview(data).nbytes
-    held, reached, *_ = walk(data, 0, size, row, Check.CRC)
+    held, reached, *_ = walk(data, 0, size, memoryview(row), Check.CRC)
     if not held or reached != size or size > size_max or row[Row.MAGIC] != 2:
-        return False
+        return None
     count = row[Row.RECORD_COUNT]
     if (
         row[Row.ATTRIBUTES] & (CODEC_MASK | APPEND_TIME_MASK | CONTROL_MASK)
@@ -1435,17 +1483,59 @@ def is_plain(
         or row[Row.LAST_OFFSET] != count - 1
         or (row[Row.PRODUCER_ID] >= 0 and row[Row.BASE_SEQUENCE] < 0)
     ):
-        return False
+        return None
     start = row[Row.PAYLOAD_POSITION]
     reason, _, least, largest, _, gap_row, null_key_row = check_records(
         data, start, start + row[Row.PAYLOAD_SIZE], count, row[Row.BASE_TIMESTAMP]
     )
     if reason or gap_row >= 0 or largest != row[Row.MAX_TIMESTAMP]:
-        return False
-    if least < time_min or largest > time_max or (needs_key and null_key_row >= 0):
-        return False
-    _numbers(rows, ROW_WIDTH, writable=True)[:ROW_WIDTH] = row
-    return True
+        return None
+    if now - least > before_max or largest - now > after_max or (needs_key and null_key_row >= 0):
+        return None
+    return (bytearray(data) if memoryview(data).readonly else data), row  # type: ignore[return-value]
+
+
+def place_plain(
+    data: bytearray | memoryview,
+    row: Any,
+    state: Any,
+    position: int,
+    segment_bytes: int,
+    first_timestamp: int,
+    span_ms: int,
+    next_offset: int,
+    leader_epoch: int,
+) -> int:
+    if position < 0 or segment_bytes < 0:
+        raise ValueError(f"no segment: {position} of {segment_bytes} bytes")
+    given = _numbers(row, ROW_WIDTH, writable=True)
+    held = _numbers(state, INDEX_STATE_WIDTH)
+    view = memoryview(data).cast("B")
+    if view.readonly:
+        raise BufferError("not memory that may be written")
+    count = given[Row.RECORD_COUNT]
+    if len(view) < BATCH_HEADER_SIZE or len(view) != given[Row.SIZE]:
+        raise ValueError("not the row of this batch")
+    if count < 1 or not 0 <= next_offset <= INT64_MAX - count:
+        return -1
+    last_offset = next_offset + count - 1
+    if (
+        len(view) > segment_bytes - position
+        or held[IndexState.OFFSET_SLOTS] <= 0
+        or held[IndexState.TIME_SLOTS] <= 0
+        or not 0 <= last_offset - held[IndexState.BASE_OFFSET] <= INT32_MAX
+    ):
+        return -1
+    # Without a first timestamp the clock decides, and where the span is none the caller.
+    waited = given[Row.MAX_TIMESTAMP] - first_timestamp
+    if position > 0 and (first_timestamp < 0 or span_ms < 0 or waited > span_ms):
+        return -1
+    struct.pack_into(">q", view, OFFSET_AT, next_offset)
+    struct.pack_into(">i", view, LEADER_EPOCH_AT, leader_epoch)
+    given[Row.BASE_OFFSET] = next_offset
+    given[Row.LAST_OFFSET] = last_offset
+    given[Row.LEADER_EPOCH] = leader_epoch
+    return last_offset
 
 
 def find_timestamp(
@@ -1494,6 +1584,46 @@ def search_entries(
     return low
 
 
+def _search_pairs(entries: Buffer, key_size: int, target: int) -> tuple[int | None, int, int]:
+    """The key of the last entry, a key and four bytes, whose key is not above ``target``; its value and
+    the next one's. None and -1 where there is none."""
+    view = memoryview(entries).cast("B")
+    size = key_size + 4
+    count = len(view) // size
+    slot = search_entries(view, count, size, 0, key_size, target)
+    return (
+        _integer(view, slot * size, key_size) if slot >= 0 else None,
+        _integer(view, slot * size + key_size, 4) if slot >= 0 else -1,
+        _integer(view, (slot + 1) * size + key_size, 4) if slot + 1 < count else -1,
+    )
+
+
+def find_places(
+    offset_entries: Buffer, base_offset: int, offset: int, *, guarded: bool = False
+) -> tuple[int, int]:
+    if offset < base_offset:
+        return 0, -1
+    relative = min(offset - base_offset, INT32_MAX)
+    key, value, next_value = _search_pairs(offset_entries, 4, relative)
+    return max(value, 0), max(value if key == relative else next_value, -1)
+
+
+def find_time_entry(
+    time_entries: Buffer,
+    offset_entries: Buffer,
+    base_offset: int,
+    timestamp: int,
+    *,
+    guarded: bool = False,
+) -> tuple[int, int, int, int] | None:
+    time, relative, _ = _search_pairs(time_entries, 8, timestamp)
+    if time is None or relative < 0:
+        return None
+    key, value, next_value = _search_pairs(offset_entries, 4, relative)
+    following = max(next_value, -1) if key == relative else -1
+    return time, _wrap64(base_offset + relative), max(value, 0), following
+
+
 def _numbers(source: Any, least: int, *, writable: bool = False) -> memoryview:
     view = memoryview(source)
     if view.format not in ("q", "l") or view.itemsize != 8 or not 0 <= least <= view.nbytes // 8:
@@ -1539,6 +1669,55 @@ def find_batch(
             return 1, at, length + LOG_OVERHEAD, offset, last, timestamp
         at += length + LOG_OVERHEAD
     return 0, at, 0, -1, -1, -1
+
+
+def find_timed(
+    data: Buffer,
+    room: int,
+    timestamp: int,
+    start_offset: int,
+    end_offset: int,
+    entry_timestamp: int,
+    entry_offset: int,
+) -> tuple[int, int, int, int]:
+    if entry_offset != -1:
+        found, *_, last, time = find_batch(data, 0, len(data), entry_offset, by_time=False)
+        if found <= 0 or (time, last) != (entry_timestamp, entry_offset):
+            return -1, 0, 0, 0
+    found, at, size, base, last, time = find_batch(data, 0, len(data), timestamp, by_time=True)
+    if found == 0 and 0 < at < room:
+        return 0, at, 0, 0
+    view = memoryview(data).cast("B")
+    if found <= 0 or at + size > room or last >= end_offset or view[at + MAGIC_AT] != 2:
+        return -1, 0, 0, 0
+    record = _record_in_beginning(view, at, size, timestamp, start_offset - base)
+    if record is None:
+        return -1, 0, 0, 0
+    attributes = _integer(view, at + ATTRIBUTES_AT, 2)
+    shown = time if attributes & APPEND_TIME_MASK else record.timestamp
+    return 1, _wrap64(base + record.offset), shown, _integer(view, at + LEADER_EPOCH_AT, 4)
+
+
+def _record_in_beginning(
+    view: memoryview, at: int, size: int, timestamp: int, delta_min: int
+) -> Decoded | None:
+    """The record that find_timestamp would answer for all of a batch, where its beginning has it."""
+    attributes = _integer(view, at + ATTRIBUTES_AT, 2)
+    count = _integer(view, at + RECORD_COUNT_AT, 4)
+    if attributes & CODEC_MASK or count * RECORD_SIZE_MIN > size - BATCH_HEADER_SIZE:
+        return None
+    start, end = at + BATCH_HEADER_SIZE, min(at + size, len(view))
+    count = min(count, (end - start) // RECORD_SIZE_MIN)  # more are not there
+    base_timestamp = _integer(view, at + BASE_TIMESTAMP_AT, 8)
+    try:
+        for record in _records_between(view, start, end, count, base_timestamp):
+            # Of a batch with the broker's time, that stands for every record.
+            is_late = record.timestamp >= timestamp or attributes & APPEND_TIME_MASK
+            if is_late and record.offset >= delta_min:
+                return record
+    except Wrong:
+        pass
+    return None
 
 
 def note_batches(

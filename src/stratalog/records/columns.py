@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 from stratalog.errors import CorruptionError, UsageError
@@ -68,7 +69,8 @@ class Selection:
     """What of a region becomes columns, and the limits of doing so.
 
     Offsets are taken from ``start`` up to but not including ``end``, timestamps (milliseconds)
-    likewise; None is no bound. ``batch_rows`` and ``batch_bytes`` say when columns are full; the log
+    likewise; None is no bound. ``aborted`` are transactions whose records are left out: producer id, first
+    offset, offset of the marker. ``batch_rows`` and ``batch_bytes`` say when columns are full; the log
     batch that crosses them still goes in whole.
     """
 
@@ -77,6 +79,7 @@ class Selection:
     end: int | None = None
     start_time: int | None = None
     end_time: int | None = None
+    aborted: tuple[tuple[int, int, int], ...] = ()
     check: Check = Check.CRC | Check.ORDER
     views: bool = False
     batch_rows: int = 65536
@@ -144,6 +147,7 @@ class RegionDecoder:
             rows_max=selection.batch_rows,
             bytes_max=selection.batch_bytes,
             bounds=selection.bounds(),
+            aborted=array("q", chain.from_iterable(sorted(selection.aborted))),
         )
         self._decompressor = Decompressor(selection.max_decompressed_bytes)
         self._header = array("q", bytes(8 * ROW_WIDTH))

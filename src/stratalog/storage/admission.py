@@ -10,7 +10,8 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 from stratalog.errors import (
     BatchTooLargeError,
@@ -33,8 +34,6 @@ from stratalog.records.layout import (
     CRC_AT,
     CRC_FROM,
     INT32_MAX,
-    INT64_MAX,
-    INT64_MIN,
     LOG_OVERHEAD,
     MAGIC_AT,
     ROW_WIDTH,
@@ -52,7 +51,14 @@ from stratalog.storage.log_config import LogConfig
 from stratalog.storage.producer_entry import Origin
 from stratalog.types import NO_TIMESTAMP
 
-__all__ = ["Admitted", "AppendRules", "admit_follower", "admit_leader"]
+__all__ = [
+    "Admitted",
+    "AppendRules",
+    "admit_closely",
+    "admit_follower",
+    "admit_leader",
+    "admit_plain",
+]
 
 Bytes = bytes | bytearray | memoryview
 
@@ -86,7 +92,8 @@ _CODECS: Final = {
 }
 
 
-class AppendRules(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class AppendRules:
     """A topic's configs as an append needs them; made once, not for every append."""
 
     max_message_bytes: int
@@ -195,6 +202,18 @@ class Admitted:
         ]
 
 
+def admit_plain(
+    data: Bytes, rules: AppendRules, now_ms: int
+) -> tuple[bytearray | memoryview, array[int]] | None:
+    """The short way of a batch in which nothing is to be changed and nothing to be refused, as most are:
+    its bytes, as memory that may be written, and its header row. None for every other: the long way
+    finds out what it is."""
+    return kernel.admit_plain(
+        data, rules.max_message_bytes, now_ms, rules.before_max_ms, rules.after_max_ms,
+        rules.needs_key,
+    )  # fmt: skip
+
+
 def admit_leader(data: Bytes, rules: AppendRules, now_ms: int, origin: Origin) -> Admitted:
     """Batches from a producer (or a coordinator), checked record by record and made what the topic
     asks for. A ``bytearray`` is changed in place; what cannot be changed is copied.
@@ -202,15 +221,16 @@ def admit_leader(data: Bytes, rules: AppendRules, now_ms: int, origin: Origin) -
     InvalidRecordError and its kinds where a record or batch is not legal, CorruptionError where the
     bytes are damaged: then nothing is appended.
     """
-    own = data if _is_writable(data) else bytearray(data)
     if origin is _CLIENT and not rules.changes_batches:
-        # The short way of a batch in which nothing is to be changed and nothing to be refused, as most
-        # are. For every other the long way finds out what it is.
-        rows = memoryview(array("q", _NO_ROW))
-        time_min = max(now_ms - rules.before_max_ms, INT64_MIN)
-        time_max = min(now_ms + rules.after_max_ms, INT64_MAX)
-        if kernel.is_plain(own, rows, rules.max_message_bytes, time_min, time_max, rules.needs_key):
-            return Admitted(own, rows, 1, NO_TIMESTAMP)
+        plain = admit_plain(data, rules, now_ms)
+        if plain is not None:
+            return Admitted(plain[0], memoryview(plain[1]), 1, NO_TIMESTAMP)
+    return admit_closely(data, rules, now_ms, origin)
+
+
+def admit_closely(data: Bytes, rules: AppendRules, now_ms: int, origin: Origin) -> Admitted:
+    """The long way of ``admit_leader``."""
+    own = data if _is_writable(data) else bytearray(data)
     rows, count = _walk(own)
     if count == 0:
         raise InvalidRecordError("an append holds at least one batch")

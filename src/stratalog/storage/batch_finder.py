@@ -15,18 +15,19 @@ from stratalog.records.reasons import corruption
 from stratalog.storage.filesystem import ReadableFile
 
 __all__ = [
+    "READ_SIZE",
     "BatchPlace",
-    "confirms",
-    "find_first",
+    "batch_at",
     "find_last_batch",
     "find_offset",
     "find_time",
     "places_from",
-    "read_first",
-    "read_interval",
 ]
 
-_READ_SIZE: Final = 4096 + BATCH_HEADER_SIZE
+# What a named tuple's own function does, without that function: every read makes one.
+_new: Final = tuple.__new__
+#: What a look-up reads at once: as much as two index entries are apart, and a header.
+READ_SIZE: Final = 4096 + BATCH_HEADER_SIZE
 
 
 class BatchPlace(NamedTuple):
@@ -46,57 +47,36 @@ class BatchPlace(NamedTuple):
 
 def find_offset(file: ReadableFile, position: int, limit: int, offset: int) -> BatchPlace | None:
     """The first batch from ``position`` up to ``limit`` that reaches ``offset``; None: there is none."""
-    return find_first(file, position, limit, offset, by_time=False)
-
-
-def find_first(
-    file: ReadableFile, position: int, limit: int, target: int, *, by_time: bool
-) -> BatchPlace | None:
-    """The first batch whose last offset, or largest timestamp, reaches ``target``."""
-    found = read_first(file, position, limit, target, by_time=by_time)
-    return None if found is None else found[0]
-
-
-def read_interval(file: ReadableFile, position: int, limit: int) -> bytes:
-    """So much from ``position`` on as an index interval is apart, and a header."""
-    return file.read(position, min(_READ_SIZE, limit - position))
-
-
-def read_first(
-    file: ReadableFile,
-    position: int,
-    limit: int,
-    target: int,
-    *,
-    by_time: bool,
-    data: bytes | None = None,
-) -> tuple[BatchPlace, bytes, int] | None:
-    """The same, with what was read for it, and where in that the batch begins. ``data`` is what was
-    read at ``position`` already."""
     while position < limit:
-        if data is None:
-            data = read_interval(file, position, limit)
+        room = limit - position
+        data = file.read(position, min(room, READ_SIZE))
         found, at, size, base_offset, last_offset, max_timestamp = kernel.find_batch(
-            data, 0, len(data), target, by_time
+            data, 0, len(data), offset, False
         )
-        if found > 0 and position + at + size <= limit:
-            place = BatchPlace(position + at, size, base_offset, last_offset, max_timestamp)
-            return place, data, at
+        if found > 0 and at + size <= room:
+            place = (position + at, size, base_offset, last_offset, max_timestamp)
+            return _new(BatchPlace, place)
         if found < 0:
             raise corruption(size, position + at)
-        if found > 0 or at == 0 or position + at > limit:
+        if found > 0 or at == 0 or at > room:
             # Not even a header is left, or the last batch goes on behind the end.
             raise corruption(Reason.SHORT_TAIL, position + (at if found else 0))
         position += at
-        data = None
     return None
 
 
-def confirms(data: bytes, entry: tuple[int, int]) -> bool:
-    """Whether the batch that a time entry names (its timestamp, its last offset) is in ``data``, which
-    begins with a batch, and is as the entry says."""
-    found, *_, last_offset, max_timestamp = kernel.find_batch(data, 0, len(data), entry[1], False)
-    return found > 0 and (max_timestamp, last_offset) == entry
+def batch_at(file: ReadableFile, position: int, limit: int, offset: int) -> BatchPlace | None:
+    """The batch at ``position`` if it holds ``offset``, from its header; None where another one may."""
+    room = limit - position
+    if position < 0 or room <= 0:
+        return None
+    data = file.read(position, BATCH_HEADER_SIZE)
+    found, at, size, base_offset, last_offset, max_timestamp = kernel.find_batch(
+        data, 0, len(data), offset, False
+    )
+    if found <= 0 or at or not 0 <= base_offset <= offset or size > room:
+        return None
+    return _new(BatchPlace, (position, size, base_offset, last_offset, max_timestamp))
 
 
 def find_time(
@@ -139,7 +119,7 @@ def _find(
 ) -> Iterator[BatchPlace]:
     """The batches whose last offset or largest timestamp reaches ``target``."""
     while position < limit:
-        data = file.read(position, min(limit - position, _READ_SIZE))
+        data = file.read(position, min(limit - position, READ_SIZE))
         at = 0
         while True:
             found, at, size, base_offset, last_offset, max_timestamp = kernel.find_batch(

@@ -130,6 +130,10 @@ class FileSystem(Protocol):
         """In one step; what was at ``new`` is gone. Durable only after ``sync_dir``."""
         ...
 
+    def link(self, old: str, new: str) -> None:
+        """Give a file a second name, that must not be there. Durable only after ``sync_dir``."""
+        ...
+
     def unlink(self, path: str) -> None:
         """Remove a file; one that is gone already is no error."""
         ...
@@ -181,14 +185,7 @@ class OsFileSystem:
     def list_dir(self, path: str) -> list[DirEntry]:
         try:
             with os.scandir(path) as entries:
-                return [
-                    DirEntry(
-                        entry.name,
-                        entry.is_file(follow_symlinks=False),
-                        entry.is_dir(follow_symlinks=False),
-                    )
-                    for entry in entries
-                ]
+                return [_dir_entry(entry) for entry in entries]
         except OSError as error:
             raise _refused(error, path) from None
 
@@ -209,6 +206,12 @@ class OsFileSystem:
             os.rename(old, new)
         except OSError as error:
             raise _refused(error, old) from None
+
+    def link(self, old: str, new: str) -> None:
+        try:
+            os.link(old, new, follow_symlinks=False)
+        except OSError as error:
+            raise _refused(error, new) from None
 
     def unlink(self, path: str) -> None:
         try:
@@ -432,6 +435,11 @@ class OsWritableFile(OsReadableFile):
             _datasync(self._fd)
         except (OSError, ValueError) as error:  # ValueError: closed
             raise _refused(error, self.path) from None
+
+
+def _dir_entry(entry: os.DirEntry[str]) -> DirEntry:
+    is_file = entry.is_file(follow_symlinks=False)
+    return DirEntry(entry.name, is_file, not is_file and entry.is_dir(follow_symlinks=False))
 
 
 def _refused(error: Exception, path: str) -> StorageError:

@@ -55,7 +55,14 @@ class FolderNames:
 
     def bases(self, kind: FileKind = FileKind.LOG, stage: Stage = Stage.LIVE) -> list[int]:
         """The offsets of all files of one kind and stage."""
-        return sorted(file.offset for file in self.files.values() if file[1:] == (kind, stage))
+        files = self.files.values()
+        return sorted([file[0] for file in files if file[1] is kind and file[2] is stage])
+
+    @property
+    def has_unfinished(self) -> bool:
+        """Whether any file is not live: on its way in or out."""
+        live = Stage.LIVE
+        return any(file[2] is not live for file in self.files.values())
 
     def without(self, plan: SettlePlan) -> FolderNames:
         """The names after a plan was carried out."""
@@ -85,6 +92,8 @@ def plan_sweep(folder: FolderNames) -> SettlePlan:
     Replacements become ``.swap`` from the last to the first, after all of them were ``.cleaned``. So a
     ``.swap`` at or above the lowest ``.cleaned`` belongs to a replacement that never was complete.
     """
+    if not folder.has_unfinished:
+        return SettlePlan()
     cleaned = [file.offset for file in folder.files.values() if file.stage == Stage.CLEANED]
     lowest = min(cleaned, default=None)
 
@@ -102,6 +111,8 @@ def plan_sweep(folder: FolderNames) -> SettlePlan:
 def plan_swaps(folder: FolderNames, start: int, end: int) -> SettlePlan:
     """Complete a replacement whose data covers the offsets from ``start`` up to ``end``: what it
     replaces goes, then every ``.swap`` gets its final name."""
+    if not folder.has_unfinished:
+        return SettlePlan()
     delete = tuple(
         name
         for name, file in folder.files.items()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from stratalog.errors import LimitExceededError, OffsetOutOfRangeError
 from stratalog.storage.batch_finder import BatchPlace
@@ -27,6 +27,13 @@ class Isolation(StrEnum):
     LOG_END = "log_end"
     UNCOMMITTED = "read_uncommitted"
     COMMITTED = "read_committed"
+
+
+# What a named tuple's own function does, without that function: every read makes some.
+_new: Final = tuple.__new__
+# A member of an enumeration is found by a search, which every read would make.
+_LOG_END: Final = Isolation.LOG_END
+_COMMITTED: Final = Isolation.COMMITTED
 
 
 class FileRegion(NamedTuple):
@@ -109,15 +116,19 @@ class LogView(NamedTuple):
 
     def limit(self, number: int) -> int:
         """Where a segment ends in this view."""
-        segments = self.segments
+        segments = self.segments.segments
         return self.end_position if number + 1 == len(segments) else segments[number].size_bytes
 
     def find(self, offset: int) -> tuple[int, BatchPlace] | None:
         """The first batch that reaches ``offset``, and the number of its segment. A batch may have
         been compacted away: then the next one that is there."""
+        segments = self.segments.segments
         number = max(self.segments.floor(offset), 0)
-        while number < len(self.segments):
-            place = self.segments[number].find_offset(offset, self.limit(number))
+        last = len(segments) - 1
+        while number <= last:
+            segment = segments[number]
+            limit = segment.size_bytes if number < last else self.end_position
+            place = segment.find_offset(offset, limit)
             if place is not None:
                 return number, place
             number += 1
@@ -138,43 +149,40 @@ class LogView(NamedTuple):
     ) -> LogRead:
         """Bytes from ``offset`` on, of one segment and up to ``max_bytes``. With ``at_least_one`` the
         first batch comes whole, however large it is, up to ``max_batch_bytes``."""
-        self.check_range(offset)
-        bound = self.bound(isolation)
+        log_start, log_end = self.log_start, self.log_end
+        if not log_start <= offset <= log_end:
+            raise OffsetOutOfRangeError(offset, log_start, log_end)
+        bound = log_end if isolation is _LOG_END else self.bound(isolation)
         found = self.find(offset) if offset < bound else None
-        if found is None:
-            return self._answer(offset, None, isolation, None)
-        number, place = found
-        size = max_bytes
-        if at_least_one and place.size_bytes > size:
+        region = None
+        aborted: tuple[AbortedTxn, ...] | None = () if isolation is _COMMITTED else None
+        if found is not None:
+            number, place = found
             size = place.size_bytes
-            if size > max_batch_bytes:
-                raise LimitExceededError(
-                    "batch_size",
-                    f"a batch of {size} bytes is above max_batch_bytes={max_batch_bytes}",
-                    position=place.position,
-                    path=self.segments[number].path(FileKind.LOG),
-                )
-        size = min(size, self._bound_position(number, bound) - place.position)
-        if size <= 0:
-            return self._answer(offset, None, isolation, None)
-        region = FileRegion(self.segments[number].log, place.position, size)
-        return self._answer(offset, region, isolation, number)
+            if size > max_bytes and at_least_one:
+                self._check_size(number, place, max_batch_bytes)
+            else:
+                size = max_bytes
+            position = place.position
+            end = self.limit(number) if bound >= log_end else self._bound_position(number, bound)
+            if size > end - position:
+                size = end - position
+            if size > 0:
+                log = self.segments.segments[number].log
+                region = _new(FileRegion, (log, position, size))
+                if aborted is not None:
+                    aborted = self._aborted(offset, region, number)
+        hw, stable = self.high_watermark, self.last_stable_offset
+        return _new(LogRead, (offset, region, hw, stable, log_start, log_end, aborted))
 
-    def _answer(
-        self, offset: int, region: FileRegion | None, isolation: Isolation, number: int | None
-    ) -> LogRead:
-        aborted = None
-        if isolation is Isolation.COMMITTED:
-            aborted = () if region is None else self._aborted(offset, region, number or 0)
-        return LogRead(
-            offset,
-            region,
-            self.high_watermark,
-            self.last_stable_offset,
-            self.log_start,
-            self.log_end,
-            aborted,
-        )
+    def _check_size(self, number: int, place: BatchPlace, max_batch_bytes: int) -> None:
+        if place.size_bytes > max_batch_bytes:
+            raise LimitExceededError(
+                "batch_size",
+                f"a batch of {place.size_bytes} bytes is above max_batch_bytes={max_batch_bytes}",
+                position=place.position,
+                path=self.segments[number].path(FileKind.LOG),
+            )
 
     def _bound_position(self, number: int, bound: int) -> int:
         """Where in segment ``number`` a reader must stop: before the batch that holds ``bound``."""

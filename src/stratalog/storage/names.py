@@ -27,12 +27,16 @@ __all__ = [
     "META_PROPERTIES",
     "PARTITION_METADATA",
     "RECOVERY_CHECKPOINT",
+    "STRATALOG_COMMITS",
+    "STRATALOG_COMMITS_UNSYNCED",
     "STRATALOG_TOPICS",
     "STRATALOG_TRANSACTIONS",
     "TEMPORARY_SUFFIX",
     "V07_SUFFIX",
     "FileKind",
     "PartitionFile",
+    "PieceName",
+    "PieceStage",
     "SegmentName",
     "Stage",
     "check_topic",
@@ -40,8 +44,10 @@ __all__ = [
     "log_file_name",
     "parse_partition_dir",
     "parse_partition_file",
+    "parse_piece_name",
     "parse_segment_name",
     "partition_dir_name",
+    "piece_file_name",
     "segment_file_name",
 ]
 
@@ -65,6 +71,8 @@ BOOTSTRAP_CHECKPOINT: Final = "bootstrap.checkpoint"  # KRaft's first metadata
 # There, of our own: Kafka leaves files that it does not know alone.
 STRATALOG_TOPICS: Final = "stratalog-topics.json"
 STRATALOG_TRANSACTIONS: Final = "stratalog-transactions.json"
+STRATALOG_COMMITS: Final = "stratalog-commits.journal"
+STRATALOG_COMMITS_UNSYNCED: Final = "stratalog-commits.unsynced"  # its last line may not be on the disk
 #: Folders there that are no partitions of ours, and that Kafka puts there itself.
 FOREIGN_ROOT_DIRS: Final = frozenset({"remote-log-index-cache", "__cluster_metadata-0"})
 
@@ -98,6 +106,26 @@ class Stage(StrEnum):
     SWAP = ".swap"
 
 
+class PieceStage(StrEnum):
+    """What a last suffix says of a piece."""
+
+    STAGED = ""
+    PREPARED = ".prepared"  # made what its topic asks for, before it is committed
+    LINKED = ".link"  # on its way to become a segment
+
+
+class PieceName(NamedTuple):
+    """What the name of a piece says: for which commit it was staged, by whom, and the how-many-th of his.
+    ``owner`` is sixteen hexadecimal digits that stand for a name of any length."""
+
+    owner: str
+    version: int
+    task: int
+    attempt: int
+    number: int
+    stage: PieceStage = PieceStage.STAGED
+
+
 class SegmentName(NamedTuple):
     """What the name of a segment's data file says."""
 
@@ -113,6 +141,10 @@ class PartitionFile(NamedTuple):
     stage: Stage
 
 
+_PIECE: Final = re.compile(
+    r"stratalog-piece\.([0-9a-f]{16})\.([0-9]{1,19})\.([0-9]{1,19})\.([0-9]{1,19})\.([0-9]{1,10})"
+    r"((?:\.prepared|\.link)?)"
+)
 _DIGITS: Final = 20
 #: What stands behind the digits, for every file that there can be: hundreds are parsed at a start.
 _SUFFIXES: Final = {kind.value + stage.value: (kind, stage) for kind in FileKind for stage in Stage}
@@ -174,3 +206,19 @@ def segment_file_name(offset: int, kind: FileKind, stage: Stage = Stage.LIVE) ->
 def log_file_name(base_offset: int, *, is_v07: bool = False) -> str:
     """The name of the data file of the segment that starts at ``base_offset``."""
     return segment_file_name(base_offset, FileKind.V07 if is_v07 else FileKind.LOG)
+
+
+def piece_file_name(piece: PieceName) -> str:
+    """The name of a piece in the root of its log directory."""
+    numbers = f"{piece.version}.{piece.task}.{piece.attempt}.{piece.number}"
+    return f"stratalog-piece.{piece.owner}.{numbers}{piece.stage.value}"
+
+
+def parse_piece_name(name: str) -> PieceName | None:
+    """What a file of this name in a root is a piece of; None where it is none."""
+    found = _PIECE.fullmatch(name)
+    if found is None:
+        return None
+    version, task, attempt, number = (int(found[at]) for at in range(2, 6))
+    piece = PieceName(found[1], version, task, attempt, number, PieceStage(found[6]))
+    return piece if piece_file_name(piece) == name else None  # no zeros before a number

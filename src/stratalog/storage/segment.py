@@ -10,22 +10,24 @@ from __future__ import annotations
 import errno
 import os
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
 from stratalog.errors import CorruptionError, StorageError
+from stratalog.records import kernel
 from stratalog.records.layout import Reason, Row
 from stratalog.records.reasons import corruption
 from stratalog.storage.batch_finder import (
+    READ_SIZE,
     BatchPlace,
-    confirms,
+    batch_at,
     find_last_batch,
     find_offset,
     find_time,
-    read_first,
-    read_interval,
 )
+from stratalog.storage.closed_file import ClosedFile
 from stratalog.storage.filesystem import FileSystem, ReadableFile, WritableFile
 from stratalog.storage.index_check import index_is_sane
 from stratalog.storage.names import FileKind, Stage, segment_file_name
@@ -49,6 +51,8 @@ __all__ = [
     "learn_times",
     "read_aborted",
 ]
+
+_MAX_TIMESTAMP: Final = int(Row.MAX_TIMESTAMP)
 
 #: The files of a segment, in the order in which they are renamed.
 SEGMENT_KINDS: Final = (
@@ -97,7 +101,8 @@ class Segment(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the files as they are."""
+        """Let go of the files as they are. Each is closed when nobody reads it any more; who asks this
+        segment for them from now on gets an error."""
 
     @property
     def max_timestamp(self) -> int:
@@ -116,7 +121,16 @@ class Segment(ABC):
     def find_offset(self, offset: int, limit: int | None = None) -> BatchPlace | None:
         """The first batch that reaches ``offset``, among those that start before ``limit``."""
         end = self.size_bytes if limit is None else limit
-        start = self._position_before(offset)
+        try:
+            start, named = self.index.places_of(offset)
+        except BufferError:  # the index file was cut under its mapping
+            start = named = 0
+        if named - start > READ_SIZE or named == start:
+            # Batches that are larger than what is read at once: the next entry's is the one, most times.
+            place = batch_at(self.log, named, end, offset)
+            if place is not None:
+                return place
+        start = _before(end, start)
         try:
             place = find_offset(self.log, start, end, offset)
             # An entry names an offset of its batch or a later one: a batch behind it was not meant.
@@ -131,7 +145,7 @@ class Segment(ABC):
     def _position_before(self, offset: int) -> int:
         try:
             return self.index.position_before(offset)
-        except BufferError:  # the index file was cut under its mapping
+        except BufferError:
             return 0
 
     def find_time(self, timestamp: int, start_offset: int) -> Iterator[BatchPlace]:
@@ -139,25 +153,6 @@ class Segment(ABC):
         for place in self._find_time(timestamp, start_offset):
             if place.last_offset >= start_offset:
                 yield place
-
-    def read_first_of_time(
-        self, timestamp: int, start_offset: int
-    ) -> tuple[BatchPlace, bytes, int] | None:
-        """The first of them, and its first bytes, from a position in what was read on; None where only
-        the long way can tell."""
-        try:
-            entry = self.index.time_before(timestamp)
-            if entry is None or entry.offset <= start_offset:
-                return None
-            position = self.index.position_before(entry.offset)
-            data = read_interval(self.log, position, self.size_bytes)
-            if not confirms(data, entry):
-                return None
-            return read_first(
-                self.log, position, self.size_bytes, timestamp, by_time=True, data=data
-            )
-        except (CorruptionError, BufferError):
-            return None
 
     def _find_time(self, timestamp: int, start_offset: int) -> Iterator[BatchPlace]:
         try:
@@ -244,6 +239,7 @@ class SealedSegment(Segment):
         self.is_walked = True
 
     def _load_index(self) -> SparseIndex:
+        self._check_open()
         try:
             offsets = self._map(FileKind.OFFSET_INDEX)
             times = self._map(FileKind.TIME_INDEX)
@@ -281,12 +277,17 @@ class SealedSegment(Segment):
     @property
     def aborted(self) -> tuple[AbortedTxn, ...]:
         if self._aborted is None:
+            self._check_open()
             self._aborted = read_aborted(self._file_system, self.path(FileKind.TXN_INDEX), self)
         return self._aborted
 
+    def _check_open(self) -> None:
+        """Without this, a closed segment would open its files again, and nobody would close them."""
+        if isinstance(self._log, ClosedFile):
+            self._log.refuse()
+
     def close(self) -> None:
-        if self._log is not None:
-            self._log.close()
+        self._log = ClosedFile(self.path(FileKind.LOG))
         self._index = None
 
 
@@ -391,13 +392,33 @@ class ActiveSegment(Segment):
     def aborted(self) -> tuple[AbortedTxn, ...]:
         return self._aborted
 
-    def append(self, data: bytes | bytearray | memoryview, rows: memoryview, count: int) -> None:
+    def place_plain(
+        self,
+        data: bytearray | memoryview,
+        row: array[int],
+        segment_bytes: int,
+        max_segment_ms: int,
+        next_offset: int,
+        leader_epoch: int,
+    ) -> int:
+        """Give a batch of ``admission.admit_plain`` its offsets, in place and in its row, where it can
+        be appended here: its last offset. -1 where that is for ``roll.plan_roll`` to say."""
+        first = self.first_timestamp
+        return kernel.place_plain(
+            data, row, self._index.state, self.size_bytes, segment_bytes,
+            NO_TIMESTAMP if first is None else first, max_segment_ms - self.jitter_ms,
+            next_offset, leader_epoch,
+        )  # fmt: skip
+
+    def append(
+        self, data: bytes | bytearray | memoryview, rows: memoryview | array[int], count: int
+    ) -> None:
         """Write ``count`` whole batches behind the last one, and note them in the indexes."""
         position = self.size_bytes
         self._log.write_at(position, data)
         self.size_bytes = position + len(data)
         if position == 0:
-            self.first_timestamp = rows[Row.MAX_TIMESTAMP]
+            self.first_timestamp = rows[_MAX_TIMESTAMP]
         taken, reason = self._index.note(rows, count, position)
         assert taken == count, f"a batch was admitted that does not fit its segment: {reason}"
 
@@ -509,10 +530,16 @@ class ActiveSegment(Segment):
         )
 
     def close(self) -> None:
-        """Let go of the files as they are."""
-        for file in (self._log, self._offset_file, self._time_file, self._txn_file):
-            if file is not None:
-                file.close()
+        # A flush may still be at them, and readers at the first.
+        self._log = ClosedFile(self._log.path)
+        self._offset_file = ClosedFile(self._offset_file.path)
+        self._time_file = ClosedFile(self._time_file.path)
+        self._txn_file = None if self._txn_file is None else ClosedFile(self._txn_file.path)
+
+
+def _before(end: int, position: int) -> int:
+    """Where to begin reading: not where an entry names what is not there."""
+    return position if position < end else 0
 
 
 def check_last_entry(log: ReadableFile, index: SparseIndex, size_bytes: int) -> None:

@@ -129,13 +129,15 @@ class SparseIndex:
     def is_time_full(self) -> bool:
         return self.state[_TIME_SLOTS] <= 0
 
-    def note(self, rows: memoryview, count: int, position_base: int) -> tuple[int, int]:
+    def note(
+        self, rows: memoryview | array[int], count: int, position_base: int
+    ) -> tuple[int, int]:
         """Take in ``count`` batches by their header rows. Answers the rows taken, and a Reason where
         a batch does not fit the segment."""
-        self.state[_POSITION_BASE] = position_base
-        assert isinstance(self.offsets, bytearray), "the index of a sealed segment"
-        assert isinstance(self.times, bytearray), "the index of a sealed segment"
-        return kernel.note_batches(rows, count, self.state, self.offsets, self.times)
+        state = self.state
+        state[_POSITION_BASE] = position_base
+        # The index of a sealed segment is a memoryview, and the kernel refuses it.
+        return kernel.note_batches(rows, count, state, self.offsets, self.times)  # type: ignore[arg-type]
 
     def note_times(self, max_timestamp: int, offset: int) -> None:
         """Remember a largest timestamp that was learnt elsewhere than from batches."""
@@ -190,18 +192,12 @@ class SparseIndex:
 
     def position_before(self, offset: int) -> int:
         """Where to begin reading for the batch that holds ``offset``."""
-        entries = self.offsets
-        relative = offset - self.base_offset
-        slot = kernel.search_entries(
-            entries, len(entries) // OFFSET_ENTRY_SIZE, OFFSET_ENTRY_SIZE, 0, 4,
-            min(relative, INT32_MAX), guarded=self._guarded,
-        )  # fmt: skip
-        if slot < 0:
-            return 0
-        if self._guarded:
-            return self._offset_entry(entries, slot).position
-        position: int = _OFFSET_ENTRY.unpack_from(entries, slot * OFFSET_ENTRY_SIZE)[1]
-        return position
+        return self.places_of(offset)[0]
+
+    def places_of(self, offset: int) -> tuple[int, int]:
+        """The same, and where the batch lies that the first entry names which reaches ``offset``; -1
+        where there is no such entry."""
+        return kernel.find_places(self.offsets, self.base_offset, offset, guarded=self._guarded)
 
     def position_behind(self, position: int) -> int | None:
         """Where the first batch at or behind ``position`` starts that has an entry."""
@@ -214,17 +210,15 @@ class SparseIndex:
 
     def time_before(self, timestamp: int) -> TimeEntry | None:
         """The last entry up to ``timestamp``: what is of this time or later lies at or behind it."""
-        entries = self.times
-        slot = kernel.search_entries(
-            entries, len(entries) // TIME_ENTRY_SIZE, TIME_ENTRY_SIZE, 0, 8, timestamp,
-            guarded=self._guarded,
-        )  # fmt: skip
-        if slot < 0:
-            return None
-        if self._guarded:
-            return self._time_entry(entries, slot)
-        found, relative = _TIME_ENTRY.unpack_from(entries, slot * TIME_ENTRY_SIZE)
-        return TimeEntry(found, self.base_offset + relative)
+        found = self.place_before(timestamp)
+        return None if found is None else TimeEntry(found[0], found[1])
+
+    def place_before(self, timestamp: int) -> tuple[int, int, int, int] | None:
+        """The timestamp and the offset of that entry, where to begin reading for its batch, and where the
+        next batch lies that has an entry, if this one has; else -1."""
+        return kernel.find_time_entry(
+            self.times, self.offsets, self.base_offset, timestamp, guarded=self._guarded
+        )
 
     def _search(
         self, entries: bytearray | memoryview, size: int, key_at: int, key_size: int, target: int

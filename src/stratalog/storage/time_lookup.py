@@ -21,12 +21,15 @@ from stratalog.records.layout import (
     RECORD_COUNT_AT,
 )
 from stratalog.records.reasons import corruption
-from stratalog.storage.batch_finder import BatchPlace
+from stratalog.storage.batch_finder import READ_SIZE, BatchPlace
 from stratalog.storage.log_view import LogView
 from stratalog.storage.names import FileKind
 from stratalog.storage.segment import Segment
 
 __all__ = ["TimedOffset", "find_largest_time", "find_time"]
+
+# What a named tuple's own function does, without that function.
+_new: Final = tuple.__new__
 
 # Of a batch of magic 2: leader epoch, attributes, base timestamp, and the number of records.
 _HEADER: Final = Struct(
@@ -50,22 +53,64 @@ def find_time(view: LogView, timestamp: int) -> TimedOffset | None:
     As Kafka does it: the first segment whose largest timestamp reaches that far is searched, and no
     other. Control records count.
     """
-    start = view.log_start
-    for number, segment in enumerate(view.segments.segments):
-        if not view.limit(number) or segment.largest_timestamp < timestamp:
+    for segment in view.segments.segments:
+        if not segment.size_bytes or _largest_time(segment) < timestamp:
             continue
-        first = segment.read_first_of_time(timestamp, start)
-        if first is not None and first[0].last_offset < view.log_end:
-            found = _in_beginning(*first, timestamp, start)
-            if found is not None:
-                return found
-        for place in segment.find_time(timestamp, start):
-            if place.last_offset >= view.log_end:
-                break
-            found = _in_batch(segment, place, segment.read_batch(place), timestamp, start)
-            if found is not None:
-                return found
+        return _shortly(view, segment, timestamp) or _at_length(view, segment, timestamp)
+    return None
+
+
+def _largest_time(segment: Segment) -> int:
+    largest = segment.index.max_timestamp
+    return largest if largest >= 0 else segment.largest_timestamp
+
+
+def _shortly(view: LogView, segment: Segment, timestamp: int) -> TimedOffset | None:
+    """What the time index leads to, if the log says so too, from the first bytes of a batch or two; None
+    where those do not tell."""
+    try:
+        entry = segment.index.place_before(timestamp)
+    except BufferError:  # an index file was cut under its mapping
         return None
+    if entry is None:
+        return None
+    entry_timestamp, entry_offset, position, next_position = entry
+    start, end, limit = view.log_start, view.log_end, segment.size_bytes
+    if entry_offset <= start:
+        return None
+    # Of a large batch that is not the one which is looked for, the header is enough to confirm the entry.
+    is_passed = entry_timestamp < timestamp and next_position - position > READ_SIZE
+    size = BATCH_HEADER_SIZE if is_passed else READ_SIZE
+    file = segment.log
+    while position < limit:
+        found, offset, found_timestamp, epoch = kernel.find_timed(
+            file.read(position, size),
+            limit - position,
+            timestamp,
+            start,
+            end,
+            entry_timestamp,
+            entry_offset,
+        )
+        if found > 0:
+            return _new(TimedOffset, (offset, found_timestamp, epoch))
+        if found < 0:
+            return None
+        position += offset  # the entry is true: on to the next batch
+        entry_offset = -1
+        size = READ_SIZE
+    return None
+
+
+def _at_length(view: LogView, segment: Segment, timestamp: int) -> TimedOffset | None:
+    """The same from whole batches, one after the other."""
+    start = view.log_start
+    for place in segment.find_time(timestamp, start):
+        if place.last_offset >= view.log_end:
+            break
+        found = _in_batch(segment, place, segment.read_batch(place), timestamp, start)
+        if found is not None:
+            return found
     return None
 
 
@@ -88,29 +133,6 @@ def find_largest_time(view: LogView) -> TimedOffset | None:
         if found is not None or largest < 0:
             return found
     return None
-
-
-def _in_beginning(
-    place: BatchPlace, data: bytes, at: int, timestamp: int, start: int
-) -> TimedOffset | None:
-    """The same from the first bytes of a batch, which lie at ``at``; None where they do not tell."""
-    if data[at + MAGIC_AT] < 2 or len(data) - at < BATCH_HEADER_SIZE:
-        return None
-    epoch, attributes, base_timestamp, count = _HEADER.unpack_from(data, at)
-    end = at + place.size_bytes
-    if attributes & (CODEC_MASK | APPEND_TIME_MASK):
-        return None
-    base = place.base_offset
-    delta, found = kernel.find_timestamp(
-        data,
-        at + BATCH_HEADER_SIZE,
-        min(len(data), end),
-        count,
-        base_timestamp,
-        timestamp,
-        start - base if start > base else 0,
-    )
-    return TimedOffset(base + delta, found, epoch) if delta >= 0 else None
 
 
 def _in_batch(

@@ -56,15 +56,16 @@ def walk_windows(
     hop: Hop | None = None,
     progress: Progress | None = None,
     reads_all: bool = False,
+    start: int = 0,
 ) -> Iterator[Pause]:
-    """Take ``step`` over the whole file. Yields every pause that is FULL, so that the caller may
-    empty what it fills, and last the pause that ends the file; positions are the file's.
+    """Take ``step`` over the file from ``start`` on. Yields every pause that is FULL, so that the caller
+    may empty what it fills, and last the pause that ends the file; positions are the file's.
 
     Before each window but the first, ``hop`` may go on by itself. ``reads_all``: the steps look at
     every byte, and leave nothing out by its header.
     """
     window = Window(log_file, reads_all=reads_all)
-    window.load(0)
+    window.load(start)
     at = 0
     while True:
         pause = step(window, at)

@@ -123,6 +123,7 @@ def crash_planned(
     with file_system.guard:
         kept = _kept_names(file_system.unsynced_names, plan.names, random)
         names = names_after(kept)
+        files: dict[FileNode, FileNode] = {}  # a file of two names is one file afterwards, too
 
         def survivor(folder: FolderNode) -> FolderNode:
             after: dict[str, Node] = {}
@@ -131,7 +132,10 @@ def crash_planned(
                 if isinstance(node, FolderNode):
                     after[name] = survivor(node)
                 else:
-                    after[name] = FileNode(node.modified_ms, _kept_content(node, plan, random))
+                    if node not in files:
+                        content = _kept_content(node, plan, random)
+                        files[node] = FileNode(node.modified_ms, content)
+                    after[name] = files[node]
             return FolderNode(after)
 
         return file_system.with_root(survivor(file_system.root))

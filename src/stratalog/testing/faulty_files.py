@@ -48,6 +48,7 @@ class Call(StrEnum):
     MAKE_DIR = "make_dir"
     REMOVE_DIR = "remove_dir"
     RENAME = "rename"
+    LINK = "link"
     UNLINK = "unlink"
     SYNC_DIR = "sync_dir"
     SET_MODIFIED = "set_modified"
@@ -70,7 +71,7 @@ class Fault(StrEnum):
     INTERRUPT = "INTERRUPT"  # KeyboardInterrupt, when the call is done
 
 
-_GROWING: Final = frozenset({Call.WRITE, Call.EXTEND, Call.CREATE, Call.MAKE_DIR})
+_GROWING: Final = frozenset({Call.WRITE, Call.EXTEND, Call.CREATE, Call.MAKE_DIR, Call.LINK})
 _OPENING: Final = frozenset({Call.OPEN_READABLE, Call.OPEN_WRITABLE, Call.CREATE, Call.LOCK})
 _EVERY: Final = frozenset(Call)
 #: The calls that can fail in this way.
@@ -166,6 +167,9 @@ class FaultyFileSystem:
 
     def rename(self, old: str, new: str) -> None:
         self.call(Call.RENAME, old, lambda: self.inner.rename(old, new))
+
+    def link(self, old: str, new: str) -> None:
+        self.call(Call.LINK, new, lambda: self.inner.link(old, new))
 
     def unlink(self, path: str) -> None:
         self.call(Call.UNLINK, path, lambda: self.inner.unlink(path))

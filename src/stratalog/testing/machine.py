@@ -31,6 +31,7 @@ class ChangeKind(StrEnum):
     SYNC = "sync"
     CREATE = "create"
     RENAME = "rename"
+    LINK = "link"
     UNLINK = "unlink"
     MAKE_DIR = "make_dir"
     REMOVE_DIR = "remove_dir"

@@ -2,7 +2,7 @@
 
 It answers as OsFileSystem does on Linux, errno for errno. What a real disk does with time it does only when
 told: bytes are durable after ``sync`` of their file, names after ``sync_dir`` of their folder, and nothing is
-before. It has no links, and a relative path starts at its root.
+before. It has no symbolic links, and a relative path starts at its root.
 """
 
 from __future__ import annotations
@@ -137,6 +137,19 @@ class MemoryFileSystem(Machine):
                 raise refusal(errno.ENOTDIR, old)
             self.begin(ChangeKind.RENAME, old)
             self._rename(NameOp(source.node, source.place, target.place))
+
+    def link(self, old: str, new: str) -> None:
+        with self.guard:
+            source = self._look(*self._enter(old, new), new)
+            if source.node is None:
+                raise refusal(errno.ENOENT, new)
+            target = self._look(*self._enter(new, new), new)
+            if target.node is not None:
+                raise refusal(errno.EEXIST, new)
+            if isinstance(source.node, FolderNode):
+                raise refusal(errno.EPERM, new)
+            self.begin(ChangeKind.LINK, new)
+            self._rename(NameOp(source.node, None, target.place))
 
     def unlink(self, path: str) -> None:
         with self.guard:
