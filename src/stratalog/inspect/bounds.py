@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from stratalog.inspect.count import count_file
+from stratalog.errors import StorageError
 from stratalog.inspect.offset_range import OffsetRange
 from stratalog.inspect.segment_order import SegmentSpan, segment_spans
 from stratalog.inspect.sources import PartitionSource
 from stratalog.inspect.time_index import ends_before
-from stratalog.storage.filesystem import FileSystem
+from stratalog.storage.filesystem import FileSystem, OsFileSystem
 
-__all__ = ["NO_BOUNDS", "Bounds", "bounds_of", "spans_within"]
+__all__ = ["NO_BOUNDS", "Bounds", "bounds_of", "part_within", "spans_within"]
+
+#: Below this, to read everything is as quick as to search.
+_SEARCH_BYTES_MIN: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,30 +44,20 @@ NO_BOUNDS: Final = Bounds()
 def bounds_of(
     source: PartitionSource, wanted: OffsetRange, file_system: FileSystem | None = None
 ) -> Bounds:
-    """The bounds of a range in this partition. Nothing below the log start is read."""
-    log_start = _log_start_of(source, file_system) if wanted.needs_start else source.log_start
-    log_end = _log_end_of(source, file_system) if wanted.needs_end else log_start
+    """The bounds of a range in this partition. Nothing below the log start is read, and nothing of a
+    commit that is under way."""
+    log_start = log_end = source.log_start
+    if wanted.needs_start or wanted.needs_end:
+        from stratalog.inspect.partition_ends import partition_ends
+
+        ends = partition_ends(source, file_system)
+        log_start, log_end = ends.start, ends.end
     start, end = wanted.resolve(log_start, log_end)
     if source.log_start and (start is None or start < source.log_start):
         start = source.log_start
+    if source.visible_end is not None and (end is None or end > source.visible_end):
+        end = source.visible_end
     return Bounds(start, end, wanted.start_time, wanted.end_time)
-
-
-def _log_start_of(source: PartitionSource, file_system: FileSystem | None = None) -> int:
-    """As Kafka has it: what is checkpointed, or the first segment's own start if that is higher."""
-    for path, base_offset, _ in segment_spans(source.segments[:1]):
-        if base_offset is None:
-            base_offset = count_file(path, file_system=file_system).first_offset or 0
-        return max(source.log_start, base_offset)
-    return source.log_start
-
-
-def _log_end_of(source: PartitionSource, file_system: FileSystem | None) -> int:
-    """Behind the last whole batch, by the headers of the last segment. An index would be quicker, but
-    beside a broker that lives, or behind one that died, its file is longer than its entries."""
-    if not source.segments:
-        return source.log_start
-    return count_file(source.segments[-1], file_system=file_system).next_offset
 
 
 def spans_within(
@@ -82,3 +76,32 @@ def spans_within(
                 ):
                     continue
         yield span
+
+
+def part_within(
+    span: SegmentSpan, bounds: Bounds, size: int, file_system: FileSystem | None = None
+) -> tuple[int, int]:
+    """From which batch of a segment up to which position lies everything within bounds. All of a segment
+    that is small, or where nothing else is proved."""
+    base, behind = span.base_offset, span.next_offset
+    starts = base is not None and bounds.start is not None and bounds.start > base
+    ends = bounds.end is not None and (behind is None or bounds.end < behind)
+    if size < _SEARCH_BYTES_MIN or not (starts or ends or bounds.start_time is not None):
+        return 0, size
+    from stratalog.inspect.segment_search import SegmentSearch
+
+    try:
+        search = SegmentSearch(span, file_system or OsFileSystem())
+    except StorageError as error:
+        if error.errno != errno.ENOENT:
+            raise
+        return 0, size  # deleted meanwhile: who has it open can still read it
+    with search:
+        if not search.is_searchable:
+            return 0, size
+        position = search.position_before(bounds.start) if bounds.start is not None else 0
+        if bounds.start_time is not None:
+            early = search.batch_before_time(bounds.start_time)
+            position = max(position, 0 if early is None else early.position)
+        limit = search.size if bounds.end is None else search.position_behind(bounds.end, size)
+    return position, max(min(limit, size), position)

@@ -167,6 +167,8 @@ class _Counting:
             counts.append(SegmentCount(file, span.path == source.segments[-1]))
         start_offset = _start_offset(source, counts)
         end_offset = counts[-1].file.next_offset if counts else 0
+        if source.visible_end is not None:
+            end_offset = min(end_offset, source.visible_end)
         return PartitionCount(
             source=source,
             segments=tuple(counts),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from operator import ne
 from typing import Final
 
-from stratalog.inspect.bounds import Bounds
+from stratalog.inspect.bounds import Bounds, part_within
 from stratalog.inspect.count import FileCount, next_offset
 from stratalog.inspect.decode_file import decode_file
+from stratalog.inspect.segment_order import segment_spans
 from stratalog.inspect.times import LatestTime
 from stratalog.records.columns import Pause, RegionDecoder, Selection, Taken
 from stratalog.records.compression import DECOMPRESSED_SIZE_MAX_DEFAULT
@@ -47,7 +49,10 @@ def count_within(
     seen = _Seen()
     with open_log_file(path, file_system) as log_file:
         end = Pause(0, Ending.END)
-        for pause in decode_file(log_file, decoder, progress):
+        # Only its beginning is left out: the log's end is told, too.
+        (span,) = segment_spans((path,))
+        start, _ = part_within(span, replace(bounds, end=None), log_file.size, file_system)
+        for pause in decode_file(log_file, decoder, progress, start=start):
             seen.add(decoder.take())
             end = pause
         place = log_file.topic_partition

@@ -12,9 +12,15 @@ __all__ = ["decode_file"]
 
 
 def decode_file(
-    log_file: LogFile, decoder: RegionDecoder, progress: Progress | None = None
+    log_file: LogFile,
+    decoder: RegionDecoder,
+    progress: Progress | None = None,
+    *,
+    start: int = 0,
+    expected_offset: int | None = None,
 ) -> Iterator[Pause]:
-    """Decode the whole file; the caller takes the columns at every pause. Last comes the file's end."""
+    """Decode a file from the batch at ``start`` on; the caller takes the columns at every pause. Last comes
+    the file's end. That batch lies at or above ``expected_offset``: what its name says, unless given."""
 
     def step(window: Window, at: int) -> Pause:
         if log_file.is_v07:
@@ -24,7 +30,13 @@ def decode_file(
             window.data, at, window.length, position_base=window.position, guarded=window.guarded
         )
 
-    decoder.expect(-1 if log_file.base_offset is None else log_file.base_offset)
+    if expected_offset is None:
+        expected_offset = -1 if log_file.base_offset is None else log_file.base_offset
+    decoder.expect(expected_offset)
     return walk_windows(
-        log_file, step, max_batch_bytes=decoder.selection.max_batch_bytes, progress=progress
+        log_file,
+        step,
+        max_batch_bytes=decoder.selection.max_batch_bytes,
+        progress=progress,
+        start=start,
     )

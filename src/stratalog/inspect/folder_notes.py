@@ -20,6 +20,8 @@ from stratalog.storage.names import (
     META_PROPERTIES,
     PARTITION_METADATA,
     RECOVERY_CHECKPOINT,
+    STRATALOG_COMMITS,
+    STRATALOG_COMMITS_UNSYNCED,
     STRATALOG_TOPICS,
     STRATALOG_TRANSACTIONS,
     TEMPORARY_SUFFIX,
@@ -27,6 +29,7 @@ from stratalog.storage.names import (
     is_marked_partition_dir,
     parse_partition_dir,
     parse_partition_file,
+    parse_piece_name,
 )
 
 __all__ = ["partition_notes", "root_notes"]
@@ -35,7 +38,7 @@ _ROOT_FILES: Final = frozenset(
     {
         CLEANER_CHECKPOINT, CLEAN_SHUTDOWN, HIGH_WATERMARK_CHECKPOINT, LOCK, LOG_START_CHECKPOINT,
         META_PROPERTIES, RECOVERY_CHECKPOINT, BOOTSTRAP_CHECKPOINT, STRATALOG_TOPICS,
-        STRATALOG_TRANSACTIONS,
+        STRATALOG_TRANSACTIONS, STRATALOG_COMMITS, STRATALOG_COMMITS_UNSYNCED,
     }
 )  # fmt: skip
 _PARTITION_FILES: Final = frozenset({LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, FAILED_SYNC})
@@ -44,15 +47,19 @@ _NAMED_MAX: Final = 8
 
 def root_notes(path: str, entries: Iterable[DirEntry]) -> Iterator[str]:
     """What is to be said of a log directory."""
-    unknown, aside = [], []
+    unknown, aside, staged = [], [], 0
     for entry in entries:
         if entry.is_dir and is_marked_partition_dir(entry.name):
             aside.append(entry.name)
         elif entry.is_dir:
             known = parse_partition_dir(entry.name) is not None or entry.name in FOREIGN_ROOT_DIRS
             unknown += [] if known else [entry.name]
+        elif entry.is_file and parse_piece_name(entry.name) is not None:
+            staged += 1
         elif not (entry.is_file and entry.name.removesuffix(TEMPORARY_SUFFIX) in _ROOT_FILES):
             unknown.append(entry.name)
+    if staged:
+        yield f"{path}: pieces that are staged and not committed: {staged}"
     if aside:
         yield f"{path}: set aside by Kafka, read only when named: {_names(aside)}"
     if unknown:

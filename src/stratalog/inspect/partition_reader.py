@@ -12,7 +12,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from stratalog.errors import StorageError, UsageError
-from stratalog.inspect.bounds import Bounds, bounds_of, spans_within
+from stratalog.inspect.batch_at import offsets_behind
+from stratalog.inspect.bounds import Bounds, bounds_of, part_within, spans_within
 from stratalog.inspect.decode_file import decode_file
 from stratalog.inspect.offset_range import OffsetRange
 from stratalog.inspect.segment_order import SegmentSpan
@@ -73,7 +74,8 @@ class PartitionReader:
                     bounds = _behind(bounds, span)
                     spans = self._go_on(source, bounds, span, missed)
                     continue
-                yield from self._file(log_file, self._decoder_for(bounds))
+                part = part_within(span, bounds, log_file.size, self._file_system)
+                yield from self._file(log_file, self._decoder_for(bounds), *part)
             end = self.ends[-1]
             is_last = span.path == source.segments[-1]
             if not end.is_clean and not (is_last and end.pause.ending == Ending.INCOMPLETE):
@@ -106,22 +108,45 @@ class PartitionReader:
             self._decoder = RegionDecoder(selection)
         return self._decoder
 
-    def _file(self, log_file: LogFile, decoder: RegionDecoder) -> Iterator[tuple[LogFile, Taken]]:
-        done = self.bytes_read
+    def _file(
+        self, log_file: LogFile, decoder: RegionDecoder, start: int, limit: int
+    ) -> Iterator[tuple[LogFile, Taken]]:
+        """The batches of a file from ``start`` up to ``limit``, which is a batch's end."""
+        done = self.bytes_read - start
 
         def note(position: int) -> None:
             self.bytes_read = done + position
             self._progress(self.bytes_read)
 
-        views = self._selection.views
-        pauses = _map_file(log_file, decoder) if views else decode_file(log_file, decoder, note)
-        for pause in pauses:
-            note(pause.position)
-            if pause.ending != Ending.FULL:
-                self.ends.append(FileEnd(log_file.path, log_file.size, pause))
-            if decoder.rows:
-                yield log_file, decoder.take()
-        self.bytes_read = done + log_file.size
+        expected = None
+        while True:
+            for pause in self._decode(
+                replace(log_file, size=limit), decoder, note, start, expected
+            ):
+                note(pause.position)
+                start = pause.position
+                if decoder.rows:
+                    yield log_file, decoder.take()
+            expected = decoder.expected_offset
+            if pause.ending == Ending.CORRUPT or limit >= log_file.size:
+                break
+            # An offset lies outside of the CRC: one that is too high would hide what follows.
+            if offsets_behind(log_file, start, None).last >= expected:
+                break
+            limit = log_file.size
+        self.ends.append(FileEnd(log_file.path, log_file.size, pause))
+
+    def _decode(
+        self,
+        log_file: LogFile,
+        decoder: RegionDecoder,
+        progress: Progress,
+        start: int,
+        expected: int | None,
+    ) -> Iterator[Pause]:
+        if self._selection.views:
+            return _map_file(log_file, decoder, start, expected)
+        return decode_file(log_file, decoder, progress, start=start, expected_offset=expected)
 
 
 def _behind(bounds: Bounds, span: SegmentSpan) -> Bounds:
@@ -130,12 +155,15 @@ def _behind(bounds: Bounds, span: SegmentSpan) -> Bounds:
     return replace(bounds, start=start)
 
 
-def _map_file(log_file: LogFile, decoder: RegionDecoder) -> Iterator[Pause]:
+def _map_file(
+    log_file: LogFile, decoder: RegionDecoder, at: int, expected: int | None
+) -> Iterator[Pause]:
     if log_file.size > INT32_MAX:
         raise UsageError(f"{log_file.path}: a segment of 2 GiB or more cannot be read with views")
-    decoder.expect(-1 if log_file.base_offset is None else log_file.base_offset)
+    if expected is None:
+        expected = -1 if log_file.base_offset is None else log_file.base_offset
+    decoder.expect(expected)
     region = log_file.map()
-    at = 0
     while True:
         if log_file.is_v07:
             pause = decoder.decode_v07(

@@ -70,7 +70,8 @@ def scan(
     max_decompressed_bytes: int = DECOMPRESSED_SIZE_MAX_DEFAULT,
     file_system: FileSystem | None = None,
 ) -> Scan:
-    """Read log directories, partitions' folders or log files as columns.
+    """Read log directories, partitions' folders or log files as columns; also in an object store, as
+    ``s3://bucket/logs``.
 
     ``topics`` are names, with ``*`` and ``?`` as in a shell; ``partitions`` are numbers, or a text such
     as ``"0,2-5"``. In folders, what a log directory's checkpoint says was deleted is left out.
@@ -106,9 +107,12 @@ def scan(
         max_decompressed_bytes=max_decompressed_bytes,
     )
     wanted = _range(offsets, start, end, _milliseconds(start_time), _milliseconds(end_time))
-    find = partial(
-        find_sources, path_list(paths), partition_filter(topics, partitions), file_system
-    )
+    listed = path_list(paths)
+    if file_system is None and any("://" in path for path in listed):
+        from stratalog.storage.object_store import open_store
+
+        file_system, listed = open_store(listed)
+    find = partial(find_sources, listed, partition_filter(topics, partitions), file_system)
     return Scan(find, names, wanted, selection, file_system)
 
 

@@ -11,13 +11,14 @@ import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from stratalog.errors import StorageError, UsageError
 from stratalog.inspect.folder_notes import partition_notes, root_notes
 from stratalog.inspect.log_starts import LogStarts
 from stratalog.inspect.partition_filter import EVERYTHING, PartitionFilter
 from stratalog.inspect.segment_order import segments_in_order
+from stratalog.inspect.visible_ends import Journals
 from stratalog.storage.filesystem import DirEntry, FileSystem, OsFileSystem
 from stratalog.storage.names import (
     FOREIGN_ROOT_DIRS,
@@ -32,6 +33,9 @@ from stratalog.storage.names import (
     parse_segment_name,
 )
 from stratalog.types import TopicPartition
+
+if TYPE_CHECKING:
+    from stratalog.inspect.partition_ends import EndsCache
 
 __all__ = [
     "PartitionSource",
@@ -53,6 +57,8 @@ _ROOT_FILES: Final = (META_PROPERTIES, RECOVERY_CHECKPOINT, LOG_START_CHECKPOINT
 #: What listing a path says when it is no folder; opening it as a file then says what is wrong with it.
 _NO_FOLDER: Final = (errno.ENOTDIR, errno.ENOENT, errno.ELOOP)
 
+_TRIES: Final = 16
+
 Answer = TypeVar("Answer")
 
 
@@ -61,14 +67,16 @@ class PartitionSource:
     """The data files of one partition, in the order of their offsets.
 
     ``place`` is None for files in a folder that is no partition's. Of what lies below ``log_start`` the
-    log directory says that it was deleted. ``is_listed``: the files were found, not named, so that one of
-    them may be gone before it is opened.
+    log directory says that it was deleted. From ``visible_end`` on nothing is shown: a commit into several
+    partitions is under way there, or may be when it is read (see ``visible_ends``). ``is_listed``: the
+    files were found, not named, so that one of them may be gone before it is opened.
     """
 
     folder: str
     place: TopicPartition | None
     segments: tuple[str, ...]
     log_start: int = 0
+    visible_end: int | None = None
     is_listed: bool = False
 
     @property
@@ -106,23 +114,34 @@ def find_sources(
     paths: Paths,
     wanted: PartitionFilter = EVERYTHING,
     file_system: FileSystem | None = None,
+    *,
+    cache: EndsCache | None = None,
 ) -> Sources:
     """Everything under these paths that is wanted.
 
     First files that were named, by folder as they were named, then what lies in folders, by topic and
     partition. UsageError where one partition is there twice, and where something that was asked for is
-    not there at all.
+    not there at all. ``cache`` is for who asks again and again: what it knows is not looked for.
     """
-    finder = _Finder(wanted, file_system or OsFileSystem())
-    for path in path_list(paths):
-        finder.add(path)
-    return finder.found()
+    listed = path_list(paths)
+    for _ in range(_TRIES):
+        finder = _Finder(wanted, file_system or OsFileSystem(), cache)
+        for path in listed:
+            finder.add(path)
+        found = finder.found()
+        if found is not None:
+            return found
+    raise StorageError(
+        "commits come faster than the log directory can be listed: try again", path=listed[0]
+    )
 
 
 class _Finder:
     """Takes the paths one after the other."""
 
-    def __init__(self, wanted: PartitionFilter, file_system: FileSystem) -> None:
+    def __init__(
+        self, wanted: PartitionFilter, file_system: FileSystem, cache: EndsCache | None
+    ) -> None:
         self._wanted = wanted
         self._file_system = file_system
         self._files: list[str] = []
@@ -130,6 +149,8 @@ class _Finder:
         self._places: list[TopicPartition] = []
         self._notes: list[str] = []
         self._starts = LogStarts(file_system)
+        self._journals = Journals(file_system, cache)
+        self._roots: dict[str, str] = {}  # of folders whose directory may have commits
 
     def add(self, path: str) -> None:
         try:
@@ -140,6 +161,8 @@ class _Finder:
             self._files.append(path)
             return
         if _is_partition(path, entries):
+            if self._journals.read(os.path.dirname(os.path.abspath(path))):
+                entries = self._file_system.list_dir(path)  # again: the journal is read before
             self._add_partition(path, entries)
         elif _is_root(entries):
             self._add_root(path, entries)
@@ -151,6 +174,7 @@ class _Finder:
 
     def _add_root(self, path: str, entries: list[DirEntry]) -> None:
         self._notes += root_notes(path, entries)
+        self._journals.read(os.path.abspath(path))
         for entry in entries:
             place = parse_partition_dir(entry.name)
             if place is None or not entry.is_dir or is_marked_partition_dir(entry.name):
@@ -177,18 +201,19 @@ class _Finder:
         if not self._wanted.takes(place) or whole in self._folders:
             return
         self._notes += partition_notes(folder, entries)
-        log_start = 0
-        if place is not None and not is_marked_partition_dir(name):
-            log_start = self._starts.of(os.path.dirname(whole), place)
-        self._folders[whole] = PartitionSource(
-            folder=folder,
-            place=place,
-            segments=_segments(folder, entries),
-            log_start=log_start,
-            is_listed=True,
+        source = PartitionSource(
+            folder=folder, place=place, segments=_segments(folder, entries), is_listed=True
         )
+        if place is not None and not is_marked_partition_dir(name):
+            root = self._roots[whole] = os.path.dirname(whole)
+            source = replace(source, log_start=self._starts.of(root, place))
+            source = self._journals.ended(root, source)
+        self._folders[whole] = source
 
-    def found(self) -> Sources:
+    def found(self) -> Sources | None:
+        """None where so much was committed meanwhile that all has to be listed again."""
+        if not self._hide():
+            return None
         listed = sorted(self._folders.values(), key=lambda source: source.place or ("", -1))
         named = [
             source
@@ -201,9 +226,21 @@ class _Finder:
         _refuse_twice(listed, kept)
         return Sources(
             partitions=(*kept, *listed),
-            warnings=tuple(self._starts.warnings),
+            warnings=(*self._starts.warnings, *self._journals.warnings),
             notes=tuple(self._notes),
         )
+
+    def _hide(self) -> bool:
+        """Nothing is shown of a commit that was not done when the listing began."""
+        hidden = self._journals.hidden(set(self._roots.values()))
+        if hidden is None:
+            return False
+        for whole, root in self._roots.items():
+            source = self._folders[whole]
+            end = None if source.place is None else hidden[root].get(source.place)
+            if end is not None and (source.visible_end is None or end < source.visible_end):
+                self._folders[whole] = replace(source, visible_end=end)
+        return True
 
 
 def _is_partition(path: str, entries: list[DirEntry]) -> bool:

@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 
 from stratalog.errors import CorruptionError, StorageError
 from stratalog.inspect.segment_order import SegmentSpan
+from stratalog.records import kernel
+from stratalog.records.layout import OFFSET_ENTRY_SIZE
 from stratalog.storage.batch_finder import places_from
 from stratalog.storage.filesystem import FileSystem, OsFileSystem, ReadableFile
 from stratalog.storage.names import LOG_SUFFIX, FileKind
@@ -23,6 +25,8 @@ _TIME_ENTRY: Final = Struct(">qi")
 _OFFSET_ENTRY: Final = Struct(">ii")
 #: How much of a segment's end is read for the proof.
 _SEARCH_BYTES_MAX: Final = 1 << 20
+#: How many entries of the offset index are looked at: at Kafka's interval they reach back twice as far.
+_LAST_ENTRIES: Final = 512
 
 
 def ends_before(span: SegmentSpan, time_ms: int, file_system: FileSystem | None = None) -> bool:
@@ -85,20 +89,20 @@ def _is_largest(files: FileSystem, path: str, position: int, offset: int, timest
 
 
 def _position_before(files: FileSystem, path: str, relative: int) -> int:
-    """The position of the last entry of an offset index that is not behind ``relative``."""
+    """The position of the last entry of an offset index that is not behind ``relative``, among its last
+    entries: what lies before those is too far from the end; 0 then."""
     file = files.open_readable(path)
     try:
-        low, high = 0, file.size() // _OFFSET_ENTRY.size
-        position = 0
-        while low < high:
-            middle = (low + high) // 2
-            found, at = _entry(file, _OFFSET_ENTRY, middle)
-            if found <= relative:
-                low, position = middle + 1, at
-            else:
-                high = middle
+        count = file.size() // OFFSET_ENTRY_SIZE
+        first = max(count - _LAST_ENTRIES, 0)
+        data = file.read(first * OFFSET_ENTRY_SIZE, (count - first) * OFFSET_ENTRY_SIZE)
     finally:
         file.close()
+    held = len(data) // OFFSET_ENTRY_SIZE
+    slot = kernel.search_entries(data, held, OFFSET_ENTRY_SIZE, 0, 4, relative)
+    if slot < 0:
+        return 0
+    position: int = _OFFSET_ENTRY.unpack_from(data, slot * OFFSET_ENTRY_SIZE)[1]
     return max(position, 0)
 
 

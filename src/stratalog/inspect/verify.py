@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from stratalog.errors import StorageError
@@ -68,6 +68,8 @@ class FileReport:
     unchecked_bytes: int
     next_offset: int
     findings: tuple[Finding, ...]
+    #: The base offset of the first sound batch; None where there is none.
+    first_offset: int | None = None
 
     @property
     def status(self) -> Status:
@@ -141,14 +143,18 @@ def verify_file(
     max_decompressed_bytes: int = DECOMPRESSED_SIZE_MAX_DEFAULT,
     findings_max: int = _FINDINGS_MAX,
     progress: Progress | None = None,
+    start: int = 0,
+    end: int | None = None,
 ) -> FileReport:
-    """Verify one file.
+    """Verify one file, or the batches from the one at ``start`` on, as if it ended at ``end``.
 
     No offset may lie below ``expected_offset``, nor below the base offset in the file's name. A torn
     tail is damage unless this is the last segment of its partition. With ``gaps``, every place where
     offsets are missing is noted. After ``findings_max`` findings the rest is not checked.
     """
     with open_log_file(path, file_system) as log_file:
+        if end is not None:
+            log_file = replace(log_file, size=min(end, log_file.size))
         base_offset = -1 if log_file.base_offset is None else log_file.base_offset
         counter = Counter(
             log_file,
@@ -159,14 +165,15 @@ def verify_file(
             max_decompressed_bytes=max_decompressed_bytes,
         )
         verifier = _Verifier(log_file, counter, findings_max, is_last_segment=is_last_segment)
-        *_, end = walk_windows(
+        *_, pause = walk_windows(
             log_file,
             verifier.step,
             max_batch_bytes=max_batch_bytes,
             progress=progress,
             reads_all=True,
+            start=start,
         )
-        verifier.finish(end)
+        verifier.finish(pause)
         place = log_file.topic_partition
         return FileReport(
             path=path,
@@ -176,9 +183,10 @@ def verify_file(
             control_records=counter.control_records,
             batches=counter.batches,
             size_bytes=log_file.size,
-            unchecked_bytes=log_file.size - end.position,
+            unchecked_bytes=log_file.size - pause.position,
             next_offset=counter.expected_offset,
             findings=tuple(verifier.findings),
+            first_offset=counter.first_offset,
         )
 
 

@@ -1,0 +1,76 @@
+"""The transactions of a partition, followed from a snapshot on and through its last segment as that grows."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stratalog.inspect.segment_order import SegmentSpan, segment_spans
+from stratalog.inspect.segment_tail import SegmentTail, walk_tail
+from stratalog.inspect.sources import PartitionSource
+from stratalog.storage.filesystem import FileSystem
+from stratalog.storage.folder import FolderNames
+from stratalog.storage.producers import ProducerStates
+from stratalog.storage.replay import Replay, rebuild_producers
+from stratalog.storage.segment import SealedSegment
+from stratalog.storage.snapshot_files import SnapshotFiles
+from stratalog.storage.sparse_index import IndexLimits
+from stratalog.storage.txn_index import AbortedTxn
+
+__all__ = ["FollowedTransactions"]
+
+_NEVER_MS: Final = 2**62
+
+
+class FollowedTransactions:
+    """The producers of a partition, followed through its last segment."""
+
+    def __init__(self, source: PartitionSource, file_system: FileSystem) -> None:
+        *_, last = segment_spans(source.segments)
+        base_offset = last.base_offset or 0
+        self._file_system = file_system
+        self._states = ProducerStates()
+        self.aborted: list[AbortedTxn] = []
+        self.tail = SegmentTail(last.path, 0, base_offset)
+        self._load(source, base_offset)
+        self._replay = Replay(self._states, start=base_offset, aborted=self.aborted.append)
+
+    def _load(self, source: PartitionSource, end: int) -> None:
+        """The state before the last segment, from a snapshot and what lies behind that."""
+        folder = source.folder
+        names = FolderNames.of(
+            entry.name for entry in self._file_system.list_dir(folder) if entry.is_file
+        )
+        segments = [self._sealed(folder, span) for span in segment_spans(source.segments[:-1])]
+        first = segments[0].base_offset if segments else end
+        try:
+            rebuild_producers(
+                self._states,
+                SnapshotFiles(self._file_system, folder, names.files.values()),
+                segments,
+                min(max(source.log_start, first), end),
+                end,
+                now_ms=0,
+                ttl_ms=_NEVER_MS,
+                keep=True,
+            )
+        finally:
+            for segment in segments:
+                segment.close()
+
+    def _sealed(self, folder: str, span: SegmentSpan) -> SealedSegment:
+        found = self._file_system.stat(span.path)
+        size = 0 if found is None else found.size
+        return SealedSegment(self._file_system, folder, span.base_offset or 0, IndexLimits(), size)
+
+    def go_on(self) -> bool:
+        """Take in what was appended; False where what was known is there no more."""
+        found = walk_tail(self.tail, self._file_system, self._replay.seen)
+        if found is None:
+            return False
+        self.tail = found
+        self._states.on_high_watermark(found.next_offset)
+        return True
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        return self._states.first_unstable_offset(self.tail.next_offset)

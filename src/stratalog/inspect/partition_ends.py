@@ -1,0 +1,132 @@
+"""Where partitions begin and end, asked again and again while a broker writes to them.
+
+A streaming query asks ten times a second. So what was found is kept: the next question reads only what was
+appended since, and notices when the segment was cut, or is another.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from stratalog.errors import StorageError
+from stratalog.inspect.segment_order import SegmentSpan, segment_spans
+from stratalog.inspect.segment_tail import SegmentTail, find_tail, walk_tail
+from stratalog.inspect.sources import PartitionSource, relisted, vanished
+from stratalog.storage.filesystem import FileSystem, OsFileSystem
+from stratalog.storage.names import parse_segment_name
+from stratalog.storage.txn_index import AbortedTxn
+
+if TYPE_CHECKING:
+    from stratalog.inspect.followed_transactions import FollowedTransactions
+
+__all__ = ["EndsCache", "PartitionEnds", "partition_ends"]
+
+_ATTEMPTS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEnds:
+    """A partition holds ``start`` up to but not including ``end``. From ``stable`` on, a transaction is
+    still open: None where that was not asked."""
+
+    start: int
+    end: int
+    stable: int | None = None
+
+
+def partition_ends(
+    source: PartitionSource, file_system: FileSystem | None = None, *, stable: bool = False
+) -> PartitionEnds:
+    """Where a partition begins and ends now. ``stable`` asks for the last stable offset, too: then the
+    headers of the whole last segment are read."""
+    return EndsCache(file_system).ends_of(source, stable=stable)
+
+
+class EndsCache:
+    """Answers for partitions that it was asked about before, from what was appended since."""
+
+    def __init__(self, file_system: FileSystem | None = None) -> None:
+        self._file_system = file_system or OsFileSystem()
+        self._tails: dict[str, SegmentTail] = {}
+        self._transactions: dict[str, FollowedTransactions] = {}
+
+    def ends_of(self, source: PartitionSource, *, stable: bool = False) -> PartitionEnds:
+        """Where a partition begins and ends now. Where its last segment vanished since it was listed, it is
+        listed anew."""
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return self._ends(source, stable)
+            except StorageError as error:
+                if not vanished(source, error):
+                    raise
+            source = relisted(source, self._file_system)
+        return self._ends(source, stable)
+
+    def tail(self, source: PartitionSource) -> SegmentTail | None:
+        """Where the last segment ends; None where there is none."""
+        if not source.segments:
+            self._tails.pop(source.folder, None)
+            return None
+        path = source.segments[-1]
+        known = self._tails.get(source.folder)
+        found = None
+        if known is not None and known.path == path and known.last_header:
+            found = walk_tail(known, self._file_system)
+        if found is None:
+            *_, span = segment_spans(source.segments)
+            found = find_tail(span, self._file_system)
+        self._tails[source.folder] = found
+        return found
+
+    def aborted(self, source: PartitionSource) -> tuple[AbortedTxn, ...]:
+        """The aborted transactions whose markers lie in the last segment, from its batches: of what its
+        writer keeps in memory, the index may know nothing yet."""
+        return () if not _has_transactions(source) else tuple(self._followed(source).aborted)
+
+    def _ends(self, source: PartitionSource, stable: bool) -> PartitionEnds:
+        unstable = None
+        if stable and _has_transactions(source):
+            followed = self._followed(source)
+            tail: SegmentTail | None = followed.tail
+            unstable = followed.first_unstable_offset
+        else:
+            tail = self.tail(source)
+        end = source.log_start if tail is None else tail.next_offset
+        if source.visible_end is not None:
+            end = min(end, source.visible_end)
+        start = min(self._start(source), end)
+        last_stable = end if unstable is None else max(min(unstable, end), start)
+        return PartitionEnds(start, end, last_stable if stable else None)
+
+    def _start(self, source: PartitionSource) -> int:
+        """As Kafka has it: what is checkpointed, or the first segment's own start if that is higher."""
+        for span in segment_spans(source.segments[:1]):
+            return max(source.log_start, self._first_offset(span))
+        return source.log_start
+
+    def _first_offset(self, span: SegmentSpan) -> int:
+        if span.base_offset is not None:
+            return span.base_offset
+        from stratalog.inspect.count import count_file
+
+        return count_file(span.path, file_system=self._file_system).first_offset or 0
+
+    def _followed(self, source: PartitionSource) -> FollowedTransactions:
+        known = self._transactions.get(source.folder)
+        if known is None or known.tail.path != source.segments[-1] or not known.go_on():
+            # Only now: who asks for the ends alone need not wait for all that this brings along.
+            from stratalog.inspect.followed_transactions import FollowedTransactions
+
+            known = FollowedTransactions(source, self._file_system)
+            known.go_on()
+            self._transactions[source.folder] = known
+        self._tails[source.folder] = known.tail
+        return known
+
+
+def _has_transactions(source: PartitionSource) -> bool:
+    """Whether there can be any: not in 0.7's files, nor in those that are no segments by their names."""
+    name = parse_segment_name(os.path.basename(source.segments[-1])) if source.segments else None
+    return name is not None and not name.is_v07

@@ -1,0 +1,129 @@
+"""Where the last segment of a partition ends, walked once and from then on only behind what is known.
+
+Its owner may write to it at this very moment, cut it, or put another in its place. What was walked is
+believed again only where the last batch of it still lies where it lay, with the same header.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from typing import Final
+
+from stratalog.inspect.count import count_file
+from stratalog.inspect.segment_order import SegmentSpan
+from stratalog.inspect.segment_search import SegmentSearch
+from stratalog.records import kernel
+from stratalog.records.columns import Pause
+from stratalog.records.layout import (
+    BATCH_HEADER_SIZE,
+    INT32_MAX,
+    ROW_WIDTH,
+    Check,
+    Ending,
+    Reason,
+    Row,
+)
+from stratalog.storage.filesystem import FileStat, FileSystem
+from stratalog.storage.log_file import LogFile, Window, open_log_file
+from stratalog.storage.segment_scan import RowsSeen
+from stratalog.storage.walk_file import walk_windows
+
+__all__ = ["SegmentTail", "find_tail", "walk_tail"]
+
+_ROWS_AT_ONCE: Final = 1024
+_BATCH_BYTES_MAX: Final = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentTail:
+    """The end of a segment: the last whole batch ends at ``position``, the next offset is
+    ``next_offset``. ``last_position`` and ``last_header`` are that batch, empty where there is none."""
+
+    path: str
+    position: int
+    next_offset: int
+    last_position: int = 0
+    last_header: bytes = b""
+    #: What the file was like then; None where its end was not whole, so that nothing follows from it.
+    stat: FileStat | None = None
+
+
+def find_tail(span: SegmentSpan, file_system: FileSystem) -> SegmentTail:
+    """The end of a segment, from the last batch that its offset index knows and the log has."""
+    with SegmentSearch(span, file_system) as search:
+        if not search.is_searchable:
+            counted = count_file(span.path, file_system=file_system)
+            return SegmentTail(span.path, counted.end.pause.position, counted.next_offset)
+        known = SegmentTail(span.path, search.last_entry(), search.base_offset)
+    found = walk_tail(known, file_system)
+    assert found is not None, "there was no batch to be missed"
+    return found
+
+
+def walk_tail(
+    known: SegmentTail, file_system: FileSystem, seen: RowsSeen | None = None
+) -> SegmentTail | None:
+    """The end of a segment, from an end that was known. None where that is there no more."""
+    stat = file_system.stat(known.path)
+    if stat is not None and stat == known.stat:
+        return known
+    with open_log_file(known.path, file_system) as log_file:
+        if known.last_header:
+            header = log_file.file.read(known.last_position, len(known.last_header))
+            if header != known.last_header or log_file.size < known.position:
+                return None
+        walk = _Walk(known, seen)
+        *_, pause = walk_windows(
+            log_file, walk.step, max_batch_bytes=_BATCH_BYTES_MAX, start=known.position
+        )
+        return _ended(log_file, known, walk, pause, stat)
+
+
+def _ended(
+    log_file: LogFile, known: SegmentTail, walk: _Walk, pause: Pause, stat: FileStat | None
+) -> SegmentTail:
+    header = known.last_header
+    if walk.last_position != known.last_position or not header:
+        size = min(BATCH_HEADER_SIZE, pause.position - walk.last_position)
+        header = log_file.file.read(walk.last_position, size)
+    is_whole = pause.ending == Ending.END and stat is not None and stat.size == log_file.size
+    return SegmentTail(
+        known.path,
+        pause.position,
+        walk.next_offset,
+        walk.last_position,
+        header,
+        stat if is_whole else None,
+    )
+
+
+class _Walk:
+    """Steps over headers and remembers the last."""
+
+    def __init__(self, known: SegmentTail, seen: RowsSeen | None) -> None:
+        self.next_offset = known.next_offset
+        self.last_position = known.last_position
+        self._expected = known.next_offset
+        self._seen = seen
+        self._rows = memoryview(array("q", bytes(8 * ROW_WIDTH * _ROWS_AT_ONCE)))
+
+    def step(self, window: Window, at: int) -> Pause:
+        rows = self._rows
+        while True:
+            try:
+                held, reached, ending, reason, expected = kernel.walk(
+                    window.data, at, window.length, rows,
+                    Check.ORDER, self._expected, INT32_MAX, guarded=window.guarded,
+                )  # fmt: skip
+                if held and self._seen is not None:
+                    self._seen(rows, held, window)
+            except BufferError:
+                return Pause(at, Ending.LOST)
+            if held:
+                self._expected = self.next_offset = expected
+                last: int = rows[(held - 1) * ROW_WIDTH + Row.POSITION]
+                self.last_position = window.position + last
+            if ending != Ending.FULL:
+                return Pause(reached, Ending(ending), Reason(reason))
+            at = reached

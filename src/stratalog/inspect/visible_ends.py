@@ -1,0 +1,95 @@
+"""How far the partitions of log directories are shown: up to where they ended when they were listed, and
+nothing of a commit that was under way then.
+
+Files are opened one after the other, long after they were listed. Without a bound, a commit that comes in
+between would be read in one partition and not in another. So where a directory has a journal of commits, the
+end of every partition is taken down with its listing, between two readings of the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from stratalog.errors import CorruptionError, StorageError
+from stratalog.inspect.count import count_file
+from stratalog.records.layout import Ending
+from stratalog.storage.commit_journal import JournalState
+from stratalog.storage.commit_visibility import CommitWatch, hidden_between
+from stratalog.storage.filesystem import FileSystem
+from stratalog.types import TopicPartition
+
+if TYPE_CHECKING:
+    from stratalog.inspect.partition_ends import EndsCache
+    from stratalog.inspect.sources import PartitionSource
+
+__all__ = ["Journals"]
+
+_NOTHING: Final = JournalState()
+
+
+class Journals:
+    """The journals of the roots that are listed, as they were before the first of their partitions was."""
+
+    def __init__(self, file_system: FileSystem, cache: EndsCache | None) -> None:
+        self._file_system = file_system
+        self._cache = cache
+        self._watches: dict[str, CommitWatch] = {}
+        self._before: dict[str, JournalState] = {}
+        self.warnings: list[str] = []
+
+    def read(self, root: str) -> bool:
+        """Look at a root's journal, the first time that it is asked for; whether there is one."""
+        if root not in self._before:
+            self._watches[root] = CommitWatch(self._file_system, root)
+            self._before[root] = self._state(root)
+        return self._before[root].is_there
+
+    def _state(self, root: str) -> JournalState:
+        try:
+            return self._watches[root].state()
+        except CorruptionError as error:
+            self.warnings = [f"{error}; parts of a commit may be shown"]
+            return _NOTHING
+
+    def ended(self, root: str, source: PartitionSource) -> PartitionSource:
+        """A partition that was just listed, with its end as it is now, where that has to be known."""
+        if not self._before[root].is_there:
+            return source
+        end = self._end_of(source)
+        return source if end is None else replace(source, visible_end=end)
+
+    def _end_of(self, source: PartitionSource) -> int | None:
+        """None where it cannot be told: who reads there is told why."""
+        from stratalog.inspect.partition_ends import EndsCache
+
+        if not source.segments:
+            return source.log_start
+        if self._cache is None:
+            self._cache = EndsCache(self._file_system)
+        try:
+            tail = self._cache.tail(source)
+            if tail is None or tail.stat is not None:
+                return source.log_start if tail is None else tail.next_offset
+            # It ends in something else than a batch: torn, which is no harm, or damaged.
+            counted = count_file(source.segments[-1], file_system=self._file_system)
+        except (StorageError, CorruptionError):
+            return None
+        is_damaged = counted.end.pause.ending == Ending.CORRUPT
+        return None if is_damaged else counted.next_offset
+
+    def hidden(self, roots: Iterable[str]) -> dict[str, dict[TopicPartition, int]] | None:
+        """By root, the offset from which on a partition must not be shown. None where everything has to be
+        listed again."""
+        found = {}
+        for root in roots:
+            before = self._before[root]
+            after = self._state(root)
+            if after.is_there and not before.is_there:
+                return None  # the first commit of all has just begun
+            hidden = hidden_between(before, after)
+            if hidden is None:
+                return None
+            found[root] = hidden
+        return found
