@@ -23,7 +23,9 @@ from stratalog.storage import epoch_file, loading, partition_log, producer_entry
 from stratalog.storage.damage import Verdict
 from stratalog.storage.filesystem import FileLock, FileSystem, OsWritableFile
 from stratalog.storage.group_commit import GroupCommit
+from stratalog.storage.log_guard import LogGuard
 from stratalog.storage.partition_log import PartitionLog
+from stratalog.storage.removal import Removals
 from stratalog.storage.retention import RetentionPlan, plan_retention
 from stratalog.storage.segment import ActiveSegment
 from stratalog.storage.snapshot_files import SnapshotFiles
@@ -90,7 +92,7 @@ def short_writes() -> None:
 
 
 def spoilt_indexes() -> None:
-    for damage in ("zeros", "ones", "longer", "astray"):
+    for damage in ("astray", "zeros", "ones", "longer"):
         test_bit_flips.test_a_spoilt_index_is_made_anew(".index", damage)
 
 
@@ -203,7 +205,7 @@ def nothing(*_: Any, **__: Any) -> None:
     pass
 
 
-def retried(self: PartitionLog, call: Callable[[], object]) -> None:
+def retried(self: LogGuard, call: Callable[[], object]) -> None:
     try:
         call()
     except StorageError:
@@ -242,7 +244,7 @@ def short(self: OsWritableFile, position: int, data: Any) -> None:
 
 
 def flushed_in_name(self: PartitionLog) -> int:
-    self.recovery_point = self.log_end
+    self._state.recovery_point = self.log_end
     return self.recovery_point
 
 
@@ -280,12 +282,12 @@ def without_sync_dir(file_system: FileSystem, path: str, temporary: str, data: b
     file_system.rename(temporary, path)
 
 
-_real_remove = PartitionLog._remove
+_real_remove = Removals.remove
 
 
-def removed_in_name(self: PartitionLog, segments: Any) -> None:
-    with mock.patch.object(self, "_synced", nothing):
-        _real_remove(self, segments)
+def removed_in_name(self: Removals, *args: Any) -> None:
+    with mock.patch.object(self._guard, "synced", nothing):
+        _real_remove(self, *args)
 
 
 def in_place(file_system: FileSystem, path: str, temporary: str, data: bytes) -> None:
@@ -326,7 +328,7 @@ BUGS = [
     Bug(2, "no sync of the folder after a segment is made",
         patched(ActiveSegment, "create", forgets_new(_real_create)), crashes("synced_appends")),
     Bug(3, "a failed sync is tried again",
-        patched(PartitionLog, "_synced", retried), failures("synced_appends", "EIO")),
+        patched(LogGuard, "synced", retried), failures("synced_appends", "EIO")),
     Bug(4, "the answer comes before the write",
         patched(ActiveSegment, "append", written_late), crashes("synced_appends")),
     Bug(4, "the answer does not wait for the sync",
@@ -339,7 +341,9 @@ BUGS = [
         lambda: check_sync_order("synced_appends")),
     Bug(7, "an index entry behind the end is believed",
         both(patched(segment, "index_is_sane", lambda *_: True),
-             patched(segment, "check_last_entry", nothing)),
+             patched(segment, "check_last_entry", nothing),
+             patched(segment, "learn_times", nothing),
+             patched(segment, "_before", lambda _, position: position)),
         spoilt_indexes),
     Bug(8, "a damaged batch in the middle is cut away",
         patched(loading, "judge_tail", lambda *_: Verdict(True, "it is only the tail")),
@@ -371,7 +375,7 @@ BUGS = [
              patched(epoch_file, "replace_file", without_sync_dir)),
         crashes("retention")),
     Bug(23, "a deletion without a sync of its folder",
-        patched(PartitionLog, "_remove", removed_in_name), crashes("truncation")),
+        patched(Removals, "remove", removed_in_name), crashes("truncation")),
     Bug(24, "a checkpoint is written in place",
         patched(keeper_module, "replace_file", in_place), crashes("advanced_starts")),
     Bug(25, "the lock is ignored", kept_by(WithoutLock), two_writers),

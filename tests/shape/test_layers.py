@@ -25,7 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "rewrite": GROUND | {"records", "storage"},
     "manager": GROUND | {"records", "storage", "rewrite"},
     "broker": GROUND | {"records", "storage", "rewrite", "manager", "protocol"},
-    "spark": GROUND | {"records", "storage", "inspect", "rewrite"},
+    "spark": GROUND | {"records", "storage", "inspect", "rewrite", "manager"},
     "console": GROUND | {"records", "storage", "inspect"},
 }
 BELOW_CLI = set(MAY_IMPORT)

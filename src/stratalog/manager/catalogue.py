@@ -15,6 +15,7 @@ from typing import Final
 from stratalog.errors import CorruptionError, StorageError, UnknownPartitionError, UsageError
 from stratalog.manager.directory import LogDirectory, read_small_file
 from stratalog.manager.topic_file import Topic, TopicEntry, TopicFile
+from stratalog.records.layout import INT32_MAX
 from stratalog.storage.filesystem import FileSystem, replace_file
 from stratalog.storage.kafka_uuid import format_uuid
 from stratalog.storage.log_config import LogConfig
@@ -180,17 +181,34 @@ class Catalogue:
 
     # Making.
 
-    def create(self, name: str, partitions: int, config: LogConfig) -> Topic:
-        check_topic(name)
-        if type(partitions) is not int or partitions < 1:
-            raise UsageError(f"a topic has at least one partition, not {partitions!r}")
+    def create(
+        self,
+        name: str,
+        partitions: int,
+        config: LogConfig,
+        *,
+        topic_id: bytes | None = None,
+        directory: LogDirectory | None = None,
+    ) -> Topic:
+        """Make a topic; with the id that was promised to it, and in one directory, where that is told."""
         with self._lock:
-            if name in self._partitions:
-                raise UsageError(f"topic {name!r} is there already")
+            self.check_new(name, partitions)
             for file in self._files:
                 file.remove(name)  # of a topic whose folders somebody has taken away
-            self._make(Topic(name, new_topic_id(), (), config), range(partitions))
+            topic = Topic(name, topic_id or new_topic_id(), (), config)
+            self._make(topic, range(partitions), directory)
             return self.topic(name)
+
+    def check_new(self, name: str, partitions: int) -> None:
+        """UsageError where a topic of this name and size cannot be made."""
+        check_topic(name)
+        if type(partitions) is not int or not 1 <= partitions <= INT32_MAX:
+            raise UsageError(f"a topic has at least one partition, not {partitions!r}")
+        if name in self._partitions:
+            raise UsageError(f"topic {name!r} is there already")
+        longest = partition_dir_name(TopicPartition(name, partitions - 1))
+        if len(longest) > _NAME_SIZE_MAX:
+            raise UsageError(f"the folder {longest!r} has a name of {len(longest)} characters")
 
     def add_partitions(self, name: str, partitions: int) -> Topic:
         with self._lock:
@@ -202,14 +220,20 @@ class Catalogue:
                 self._make(Topic(name, topic_id, (), known.config), new)
             return self.topic(name)
 
-    def _make(self, topic: Topic, partitions: Sequence[int]) -> None:
+    def _make(
+        self, topic: Topic, partitions: Sequence[int], directory: LogDirectory | None = None
+    ) -> None:
         longest = partition_dir_name(TopicPartition(topic.name, partitions[-1]))
         if len(longest) > _NAME_SIZE_MAX:
             raise UsageError(f"the folder {longest!r} has a name of {len(longest)} characters")
-        counts = [0] * len(self._directories)
-        for number in self._homes.values():
-            counts[number] += 1
-        homes = dict(zip(partitions, choose_homes(counts, len(partitions)), strict=True))
+        if directory is None:
+            counts = [0] * len(self._directories)
+            for number in self._homes.values():
+                counts[number] += 1
+            chosen = choose_homes(counts, len(partitions))
+        else:
+            chosen = [self._directories.index(directory)] * len(partitions)
+        homes = dict(zip(partitions, chosen, strict=True))
         before = [file.entries.get(topic.name) for file in self._files]
         self._forget(TopicPartition(topic.name, each) for each in partitions)
         try:

@@ -33,6 +33,7 @@ from stratalog.storage.names import (
     RECOVERY_CHECKPOINT,
     TEMPORARY_SUFFIX,
     parse_partition_dir,
+    parse_piece_name,
     partition_dir_name,
 )
 from stratalog.types import TopicPartition
@@ -126,7 +127,8 @@ class LogDirectory:
         is_log_directory = META_PROPERTIES in names or any(
             entry.is_dir and parse_partition_dir(entry.name) is not None for entry in entries
         )
-        others = names - _LEFTOVERS
+        # Pieces are staged before there is a commit, and it is the commit that makes the directory.
+        others = {name for name in names - _LEFTOVERS if parse_piece_name(name) is None}
         if others and not is_log_directory:
             raise UsageError(
                 f"{self.root} is not a log directory, and not empty: it holds {min(others)!r}, and "

@@ -18,19 +18,23 @@ from stratalog.clock import SYSTEM_CLOCK, Clock
 from stratalog.errors import CorruptionError, StorageError, StratalogError, UsageError
 from stratalog.manager.appending import BATCH_BYTES, append_rows, batch_options
 from stratalog.manager.catalogue import Catalogue
+from stratalog.manager.commits import CommitResult, DirectoryCommits, TopicPlan
 from stratalog.manager.directory import LogDirectory, new_cluster_id
 from stratalog.manager.reading import LogRows, PartitionView, StoredRecord, isolation_of
 from stratalog.manager.rows import PartitionChoice, partition_rows
 from stratalog.manager.tailing import FollowedFolder, OwnLog, Tailed, tail_records
 from stratalog.manager.topic_file import Topic
 from stratalog.manager.transactions import Transaction, TransactionJournal
+from stratalog.manager.visibility import Visibility, without_hidden
 from stratalog.records.builder import BatchOptions
 from stratalog.records.layout import Codec
+from stratalog.storage.commit_key import CommitKey
 from stratalog.storage.damage import OnDamage
 from stratalog.storage.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.log_view import Isolation
 from stratalog.storage.partition_log import AppendResult, PartitionLog, Watermark
+from stratalog.storage.piece import Piece
 from stratalog.storage.read_only import check_format, folder_trace, open_view
 from stratalog.types import TopicPartition
 
@@ -108,6 +112,11 @@ class Logs:
                 self._directories.append(directory)
             self._catalogue = Catalogue(self._directories, file_system, read_only=read_only)
             self._journals = [TransactionJournal(file_system, root) for root in roots]
+            self._visibility = Visibility(file_system, roots)
+            self._commits = [
+                DirectoryCommits(each, self._catalogue, file_system, clock, self._open_log)
+                for each in self._directories
+            ]
             if not read_only:
                 opened.callback(self._abandon)
                 self._begin()
@@ -116,12 +125,16 @@ class Logs:
     def _begin(self) -> None:
         for journal in self._journals:
             journal.read()
+        for commits in self._commits:
+            commits.read()
         cluster_id, node_id = _identity(self._directories)
         for directory in self._directories:
             directory.begin(cluster_id, node_id, self._clock.now_ms())
         self._catalogue.complete()
         for journal in self._journals:
             journal.settle(self._log_to_settle, self._clock.now_ms())
+        for commits in self._commits:
+            commits.settle()
 
     def _log_to_settle(self, place: TopicPartition) -> PartitionLog | None:
         """None where it is not here, or damaged: who asks for it gets to know why."""
@@ -140,8 +153,9 @@ class Logs:
     def damage(self) -> tuple[CorruptionError, ...]:
         """Files of the directories that could not be read and are gone on without: a damaged checkpoint
         is taken for an empty one, as Kafka does. Recovery is then longer, and records that were deleted
-        by ``delete_records`` may be there again."""
-        found = list(self._catalogue.damage)
+        by ``delete_records`` may be there again. Without the journal of commits, parts of one that is under
+        way may be shown."""
+        found = [*self._catalogue.damage, *self._visibility.damage.values()]
         for directory in self._directories:
             found += directory.damage
         return tuple(found)
@@ -215,10 +229,21 @@ class Logs:
                 self._checkpoint(self._catalogue.homes[place])
             return log
 
-    def _look(self, place: TopicPartition) -> PartitionView:
-        """What a reader sees of a partition now."""
-        if not self._read_only:
-            return PartitionView(place, self.partition(*place).view)
+    def _look(self, places: Iterable[TopicPartition]) -> list[PartitionView]:
+        """What a reader sees of partitions now; of a commit into several, all or nothing."""
+        if self._read_only:
+            return self._visibility.look(lambda: [self._look_at_folder(each) for each in places])
+        with self._lock:
+            return [self._look_at_log(each, self.partition(*each)) for each in places]
+
+    def _look_at_log(self, place: TopicPartition, log: PartitionLog) -> PartitionView:
+        with self._lock:  # a commit holds it until it is over
+            views = [PartitionView(place, log.view)]
+            for commits in self._commits:
+                views = without_hidden(views, commits.hidden())
+            return views[0]
+
+    def _look_at_folder(self, place: TopicPartition) -> PartitionView:
         directory = self._catalogue.home(place)
         directory.log_starts.read()  # its writer may have raised it
         found = open_view(
@@ -347,6 +372,18 @@ class Logs:
             raise
         return [written[number] for number in sorted(written)]
 
+    def commit(
+        self,
+        key: CommitKey,
+        pieces: Iterable[Piece],
+        topics: Mapping[str, TopicPlan] | None = None,
+    ) -> CommitResult:
+        """Put pieces that tasks have staged in the first directory into its logs, all of them once; see
+        ``manager.commits.commit_pieces``, which opens the directory for just that."""
+        self._check_writable()
+        with self._lock:
+            return self._commits[0].commit(key, pieces, topics)
+
     def now_ms(self) -> int:
         return self._clock.now_ms()
 
@@ -388,7 +425,7 @@ class Logs:
         OffsetOutOfRangeError where a partition does not reach to ``start``, or begins behind it."""
         self._check_open()
         return LogRows(
-            [self._look(place) for place in self.places(topic, partitions)],
+            self._look(self.places(topic, partitions)),
             start=start,
             end=end,
             start_time=start_time,
@@ -417,23 +454,24 @@ class Logs:
 
     def _tailed(self, place: TopicPartition) -> Tailed:
         if not self._read_only:
-            return OwnLog(place, self.partition(*place))
+            log = self.partition(*place)
+            return OwnLog(log, lambda: self._look_at_log(place, log))
         folder = self._catalogue.home(place).folder(place)
         return FollowedFolder(
-            lambda: self._look(place),
-            lambda: folder_trace(folder, self._file_system),
+            lambda: self._look([place])[0],
+            lambda: (folder_trace(folder, self._file_system), self._visibility.stamp()),
             lambda: self._is_closed,
         )
 
     def earliest(self, topic: str, partition: int = 0) -> int:
         """The first offset that is there."""
         self._check_open()
-        return self._look(TopicPartition(topic, partition)).view.log_start
+        return self._look([TopicPartition(topic, partition)])[0].view.log_start
 
     def latest(self, topic: str, partition: int = 0) -> int:
         """The offset that the next record will get."""
         self._check_open()
-        return self._look(TopicPartition(topic, partition)).view.log_end
+        return self._look([TopicPartition(topic, partition)])[0].view.log_end
 
     # Looking after.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -12,7 +13,7 @@ from stratalog.errors import InvalidRecordError, UsageError
 from stratalog.manager.partitioner import partition_of_key
 from stratalog.manager.reading import StoredRecord
 from stratalog.records import kernel
-from stratalog.records.builder import rows_of_records
+from stratalog.records.builder import refuse_row, rows_of_records
 from stratalog.records.layout import INT64_MAX, INT64_MIN
 from stratalog.records.model import Record, RecordHeader
 from stratalog.types import NO_TIMESTAMP
@@ -76,15 +77,33 @@ class PartitionChoice:
 
     def _place(self, key: bytes) -> int:
         if self._missing:
-            raise UsageError(
-                f"partition {self._missing[0]} is not here: which one a key goes to cannot be told; "
-                "name one, or open all log directories"
-            )
+            raise self._untold()
         if len(self._placed) == _KEYS_REMEMBERED:
             self._placed.clear()
         placed = self._partitions[partition_of_key(key, len(self._partitions))]
         self._placed[key] = placed
         return placed
+
+    def of_keys(self, rows: kernel.Rows) -> pa.Array:
+        """The partition of every row by its key; null where it has none."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        hashed = array("i", bytes(4 * rows.count))
+        reason = kernel.hash_keys(rows, len(self._partitions), memoryview(hashed))
+        if reason:
+            raise refuse_row(0, reason)
+        places = pa.Array.from_buffers(pa.int32(), rows.count, [None, pa.py_buffer(hashed)])
+        places = pc.if_else(pc.less(places, 0), None, places)
+        if self._missing and places.null_count < rows.count:
+            raise self._untold()
+        return pa.array(self._partitions, pa.int32()).take(places)
+
+    def _untold(self) -> UsageError:
+        return UsageError(
+            f"partition {self._missing[0]} is not here: which one a key goes to cannot be told; "
+            "name one, or open all log directories"
+        )
 
     def _check(self, partition: object) -> int:
         number = _integer(partition)
@@ -298,9 +317,11 @@ def _plain_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _partition_column(batch: pa.RecordBatch, choice: PartitionChoice) -> pa.Array:
-    """The partition of each row. Every key is hashed once, however often it occurs."""
+    """The partition of each row: the one that it names, else by its key, else the one in turn."""
     import pyarrow as pa
     import pyarrow.compute as pc
+
+    from stratalog.records.arrow import rows_of
 
     names = batch.schema.names
     count = batch.num_rows
@@ -314,9 +335,6 @@ def _partition_column(batch: pa.RecordBatch, choice: PartitionChoice) -> pa.Arra
         if checked:
             named = column.cast(pa.int32())
             keys = pc.if_else(named.is_valid(), pa.scalar(None, keys.type), keys)
-    unique = pc.dictionary_encode(keys)
-    by_key = pa.array(
-        [choice.of(_bytes(k, "key")) for k in unique.dictionary.to_pylist()], pa.int32()
-    )
+    rows = rows_of(pa.record_batch({"key": keys}))
     rest = pa.scalar(choice.of(None), pa.int32())
-    return pc.coalesce(named, by_key.take(unique.indices), rest)
+    return pc.coalesce(named, choice.of_keys(rows), rest)

@@ -33,16 +33,13 @@ class Tailed(Protocol):
 class OwnLog:
     """One that this process writes."""
 
-    def __init__(self, place: TopicPartition, log: PartitionLog) -> None:
-        self._place = place
+    def __init__(self, log: PartitionLog, look: Callable[[], PartitionView]) -> None:
         self._log = log
+        self.look = look
 
     @property
     def is_closed(self) -> bool:
         return self._log.is_closed
-
-    def look(self) -> PartitionView:
-        return PartitionView(self._place, self._log.view)
 
     def wait(self, offset: int, isolation: Isolation, timeout_s: float | None) -> None:
         self._log.wait(offset, isolation=isolation, timeout_s=timeout_s)

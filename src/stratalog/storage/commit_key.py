@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import uuid
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,11 +40,15 @@ class CommitKey:
     @classmethod
     def fresh(cls) -> CommitKey:
         """A key that nobody else has: every write with one is a write of its own."""
+        import uuid
+
         return cls(str(uuid.uuid4()), 0, is_fresh=True)
 
     @property
     def owner_digest(self) -> str:
         """Sixteen hexadecimal digits that stand for the owner in the names of files."""
+        import hashlib  # readers of the journal need neither
+
         return hashlib.blake2b(self.owner.encode(), digest_size=_DIGEST_BYTES).hexdigest()
 
     def __str__(self) -> str:

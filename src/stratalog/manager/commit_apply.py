@@ -1,0 +1,159 @@
+"""Pieces into a log, and a log compared with pieces: what a commit does, and what a replay finds of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from stratalog.manager.transactions import latest_epoch
+from stratalog.records.layout import ROW_WIDTH, Row
+from stratalog.records.restamp import assign_offsets
+from stratalog.storage.adoption import StagedFile
+from stratalog.storage.commit_records import PlannedPiece, Way
+from stratalog.storage.filesystem import FileSystem
+from stratalog.storage.log_view import LogView
+from stratalog.storage.names import PieceStage, piece_file_name
+from stratalog.storage.partition_log import PartitionLog
+from stratalog.storage.piece import Piece
+from stratalog.storage.piece_reader import WINDOW_BYTES, BatchWindow, BatchWindows, open_piece
+
+__all__ = ["NOTHING", "Reached", "append_rest", "apply_pieces", "compare_log"]
+
+
+class Reached(NamedTuple):
+    """How far a log holds the pieces: all before batch ``batch`` of piece ``piece``. ``records`` are those
+    of the run that was compared."""
+
+    piece: int
+    batch: int
+    records: int = 0
+
+
+NOTHING = Reached(0, 0)
+
+
+def apply_pieces(
+    log: PartitionLog, file_system: FileSystem, root: str, pieces: Sequence[PlannedPiece]
+) -> None:
+    """Put all pieces behind the end of the log, as was planned, and wait for the disk."""
+    for planned in pieces:
+        if planned.way is not Way.ADOPT or not _adopt(log, root, planned.piece):
+            _append(log, file_system, root, planned.piece)
+    log.sync()
+
+
+def append_rest(
+    log: PartitionLog,
+    file_system: FileSystem,
+    root: str,
+    pieces: Sequence[PlannedPiece],
+    reached: Reached,
+) -> None:
+    """Append what is missing. Nothing is adopted any more: a piece may be a segment already, and what is
+    stamped twice would be changed under those who read it."""
+    for number in range(reached.piece, len(pieces)):
+        skipped = reached.batch if number == reached.piece else 0
+        _append(log, file_system, root, pieces[number].piece, skipped)
+    log.sync()
+
+
+def _adopt(log: PartitionLog, root: str, piece: Piece) -> bool:
+    link = piece_file_name(piece.parsed_name._replace(stage=PieceStage.LINKED))
+    staged = StagedFile(os.path.join(root, piece.name), os.path.join(root, link), piece.size_bytes)
+    return log.adopt(staged, leader_epoch=latest_epoch(log)) is not None
+
+
+def _append(
+    log: PartitionLog, file_system: FileSystem, root: str, piece: Piece, skipped: int = 0
+) -> None:
+    """Append the batches of a piece from the ``skipped``-th on."""
+    file = open_piece(file_system, root, piece)
+    try:
+        position = _position_of(BatchWindows(file, piece.size_bytes), skipped)
+        windows = BatchWindows(file, piece.size_bytes, position=position)
+        while not windows.is_over:
+            window = _next_window(windows, log)
+            assign_offsets(window.data, next_offset=log.log_end, leader_epoch=latest_epoch(log))
+            log.append_as_follower(window.data)
+    finally:
+        file.close()
+
+
+def _position_of(windows: BatchWindows, batch: int) -> int:
+    """Where in its file a batch starts, or the last one ends."""
+    if batch == 0:
+        return 0
+    end = 0
+    for window in windows:
+        if batch < window.batches:
+            start: int = window.rows[batch * ROW_WIDTH + Row.POSITION]
+            return window.position + start
+        batch -= window.batches
+        end = window.end
+    return end
+
+
+def _next_window(windows: BatchWindows, log: PartitionLog) -> BatchWindow:
+    """As much as the active segment has room for: segments become as full as if each batch had been
+    appended by itself."""
+    segment_bytes = log.config.effective_segment_bytes
+    room = segment_bytes - log.segments[-1].size_bytes
+    window = None
+    if room > 0:
+        window = windows.take(min(room, WINDOW_BYTES), at_least_one=False)
+    if window is None:
+        window = windows.take(min(segment_bytes, WINDOW_BYTES))
+        assert window is not None
+    return window
+
+
+def compare_log(
+    log: PartitionLog,
+    file_system: FileSystem,
+    root: str,
+    pieces: Sequence[PlannedPiece],
+    start: int,
+    begun: Reached = NOTHING,
+) -> Reached:
+    """How many of the batches behind ``begun`` the log holds from offset ``start`` on, in their order."""
+    actual = _batches_from(log.view, start)
+    offset = start
+    for number in range(begun.piece, len(pieces)):
+        batches = enumerate(_planned(file_system, root, pieces[number].piece))
+        for batch, (size_bytes, crc, span) in batches:
+            if number == begun.piece and batch < begun.batch:
+                continue
+            if next(actual, None) != (offset, size_bytes, crc):
+                return Reached(number, batch, offset - start)
+            offset += span
+    return Reached(len(pieces), 0, offset - start)
+
+
+def _planned(file_system: FileSystem, root: str, piece: Piece) -> Iterator[tuple[int, int, int]]:
+    """The batches of a piece: size, CRC, and how many offsets each takes."""
+    file = open_piece(file_system, root, piece)
+    try:
+        for window in BatchWindows(file, piece.size_bytes):
+            rows = window.rows
+            for at in range(0, window.batches * ROW_WIDTH, ROW_WIDTH):
+                span = rows[at + Row.LAST_OFFSET] - rows[at + Row.BASE_OFFSET] + 1
+                yield rows[at + Row.SIZE], rows[at + Row.CRC], span
+    finally:
+        file.close()
+
+
+def _batches_from(view: LogView, offset: int) -> Iterator[tuple[int, int, int]]:
+    """The batches of a log from the one that holds ``offset`` on: base offset, size and CRC. The CRC is over
+    all that a producer wrote."""
+    found = view.find(offset) if offset < view.log_end else None
+    if found is None:
+        return
+    first, place = found
+    for number in range(first, len(view.segments)):
+        position = place.position if number == first else 0
+        segment = view.segments[number]
+        for window in BatchWindows(segment.log, view.limit(number), position=position):
+            rows = window.rows
+            for at in range(0, window.batches * ROW_WIDTH, ROW_WIDTH):
+                yield rows[at + Row.BASE_OFFSET], rows[at + Row.SIZE], rows[at + Row.CRC]
