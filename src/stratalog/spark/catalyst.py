@@ -1,0 +1,172 @@
+"""What a condition of Spark's says, asked of Spark itself: it has parsed it, typed it, folded its constants.
+
+Only a session of this process can be asked (Spark Connect cannot): without an answer nothing is pruned, and
+the condition is applied all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from stratalog.spark.pruning import EVERYTHING, NOTHING, Interval, Pruning
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["pruning_of", "references_of"]
+
+_MIRRORED: Final = {
+    "EqualTo": "EqualTo",
+    "EqualNullSafe": "EqualNullSafe",
+    "LessThan": "GreaterThan",
+    "LessThanOrEqual": "GreaterThanOrEqual",
+    "GreaterThan": "LessThan",
+    "GreaterThanOrEqual": "LessThanOrEqual",
+}
+_NUMBERS: Final = ("partition", "offset", "timestamp")
+_DEPTH_MAX: Final = 200
+
+
+def pruning_of(filtered: DataFrame) -> Pruning:
+    """What the condition lets through of a DataFrame that is filtered by it, and by nothing else."""
+    plan = _optimized(filtered)
+    if plan is None:
+        return EVERYTHING
+    pruning = EVERYTHING
+    while True:
+        name = _name(plan)
+        if name == "LocalRelation" or name == "EmptyRelation":
+            return NOTHING  # Spark itself has seen that nothing can pass
+        if name == "Filter":
+            pruning = pruning.both(_of(plan.condition(), 0))
+        children = list(_items(plan.children()))
+        if len(children) != 1 or name not in ("Filter", "Project"):
+            return pruning
+        plan = children[0]
+
+
+def references_of(filtered: DataFrame) -> frozenset[str] | None:
+    """The columns that the condition reads; None where it cannot be asked."""
+    plan = _analyzed(filtered)
+    if plan is None:
+        return None
+    names: set[str] = set()
+    while _name(plan) == "Filter":
+        names |= {str(each.name()) for each in _items(plan.condition().references().toSeq())}
+        plan = plan.child()
+    return frozenset(names)
+
+
+def _execution(data: DataFrame) -> Any:
+    java = getattr(data, "_jdf", None)
+    return None if java is None else java.queryExecution()
+
+
+def _optimized(data: DataFrame) -> Any:
+    execution = _execution(data)
+    return None if execution is None else execution.optimizedPlan()
+
+
+def _analyzed(data: DataFrame) -> Any:
+    execution = _execution(data)
+    return None if execution is None else execution.analyzed()
+
+
+def _name(node: Any) -> str:
+    return str(node.getClass().getSimpleName())
+
+
+def _items(sequence: Any) -> Iterator[Any]:
+    for number in range(sequence.size()):
+        yield sequence.apply(number)
+
+
+def _of(condition: Any, depth: int) -> Pruning:
+    if depth > _DEPTH_MAX:
+        return EVERYTHING
+    name = _name(condition)
+    if name in ("And", "Or"):
+        left, right = _of(condition.left(), depth + 1), _of(condition.right(), depth + 1)
+        return left.both(right) if name == "And" else left.either(right)
+    if name in _MIRRORED:
+        return _of_comparison(name, condition.left(), condition.right())
+    if name == "In":
+        return _of_values(condition.value(), list(_items(condition.list())))
+    if name == "InSet":
+        values = condition.hset().toSeq()
+        column = _column(condition.child())
+        if column is None:
+            return EVERYTHING
+        return _union(column, [_plain(each) for each in _items(values)])
+    if name == "Literal" and condition.value() is False:
+        return NOTHING
+    return EVERYTHING
+
+
+def _of_values(value: Any, options: list[Any]) -> Pruning:
+    column = _column(value)
+    if column is None or any(_name(each) != "Literal" for each in options):
+        return EVERYTHING
+    return _union(column, [_plain(each.value()) for each in options])
+
+
+def _union(column: str, values: list[Any]) -> Pruning:
+    pruning = NOTHING
+    for value in values:
+        if value is not None:  # what is null is equal to nothing
+            pruning = pruning.either(_bound("EqualTo", column, value))
+    return pruning
+
+
+def _of_comparison(name: str, left: Any, right: Any) -> Pruning:
+    column = _column(left)
+    if column is None:
+        column, right, name = _column(right), left, _MIRRORED[name]
+    if column is None or _name(right) != "Literal":
+        return EVERYTHING
+    value = _plain(right.value())
+    if value is None:
+        return NOTHING if name != "EqualNullSafe" else EVERYTHING
+    return _bound(name, column, value)
+
+
+def _bound(name: str, column: str, value: Any) -> Pruning:
+    if column == "topic":
+        if isinstance(value, str) and name in ("EqualTo", "EqualNullSafe"):
+            return Pruning(topics=frozenset({value}))
+        return EVERYTHING
+    if type(value) is not int or column not in _NUMBERS:
+        return EVERYTHING
+    interval = {
+        "EqualTo": Interval(value, value),
+        "EqualNullSafe": Interval(value, value),
+        "LessThan": Interval(None, value - 1),
+        "LessThanOrEqual": Interval(None, value),
+        "GreaterThan": Interval(value + 1, None),
+        "GreaterThanOrEqual": Interval(value, None),
+    }[name]
+    if column == "partition":
+        return Pruning(partitions=interval)
+    return Pruning(offsets=interval) if column == "offset" else Pruning(times_us=interval)
+
+
+def _column(node: Any) -> str | None:
+    """The column that an expression is; a number that was only made wider is still the same."""
+    if _name(node) == "Cast" and node.dataType().simpleString() == "bigint":
+        inner = node.child()
+        if _name(inner) == "AttributeReference" and inner.dataType().simpleString() == "int":
+            node = inner
+    if _name(node) != "AttributeReference":
+        return None
+    name = str(node.name())
+    if name in _NUMBERS or name == "topic":
+        return name
+    return None
+
+
+def _plain(value: Any) -> Any:
+    """A literal's value as Python has it: numbers and texts; Spark's times are microseconds."""
+    if value is None or isinstance(value, int | str | bool):
+        return value
+    return str(value.toString()) if hasattr(value, "toString") else None

@@ -1,0 +1,220 @@
+"""The directories that a read is about, as the driver sees them: partitions, their ends, plans."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final, NamedTuple
+
+from stratalog.errors import OffsetOutOfRangeError, UnknownPartitionError, UsageError
+from stratalog.inspect.partition_ends import EndsCache, PartitionEnds
+from stratalog.inspect.partition_filter import EVERYTHING, PartitionFilter
+from stratalog.inspect.range_plan import LogRange, plan_range
+from stratalog.inspect.range_split import split_ranges
+from stratalog.inspect.sources import PartitionSource, find_sources
+from stratalog.inspect.time_offsets import offset_for_time
+from stratalog.spark.offsets import EARLIEST, LATEST, Kind, Offsets, Position
+from stratalog.spark.paths import is_uri
+from stratalog.spark.read_options import ReadOptions
+from stratalog.storage.filesystem import FileSystem, OsFileSystem
+from stratalog.storage.log_view import Isolation
+from stratalog.types import TopicPartition
+
+__all__ = ["NO_TIMES", "LogDirectories", "TimeBounds", "file_system_for"]
+
+
+class TimeBounds(NamedTuple):
+    """Times of records, in milliseconds: from, and up to but not including. ``lateness_ms`` is how much older
+    than those before it a record can be, where the caller knows."""
+
+    start_ms: int | None = None
+    end_ms: int | None = None
+    lateness_ms: int | None = None
+
+
+NO_TIMES: Final = TimeBounds()
+
+
+def file_system_for(options: ReadOptions) -> tuple[FileSystem, tuple[str, ...]]:
+    """Where the files are read from, and their paths there."""
+    remote = [path for path in options.paths if is_uri(path)]
+    if not remote:
+        return OsFileSystem(), options.paths
+    if len(remote) < len(options.paths):
+        raise UsageError("folders and object stores cannot be read as one: load them one by one")
+    from stratalog.storage.object_store import open_store
+
+    return open_store(remote, options.store)
+
+
+class LogDirectories:
+    """What the options name, listed anew whenever it is asked for."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._file_system, self._paths = file_system_for(options)
+        for path in self._paths:
+            self._file_system.list_dir(path)  # says what is wrong with one that is not there
+        self._cache = EndsCache(self._file_system)
+        names = options.wanted.topic_names
+        self._filter = EVERYTHING if names is None else PartitionFilter(names)
+
+    def sources(self) -> dict[TopicPartition, PartitionSource]:
+        """The partitions that are wanted, by name. UnknownPartitionError where one that was named is
+        not there."""
+        found = find_sources(self._paths, self._filter, self._file_system, cache=self._cache)
+        sources = {
+            source.place: source
+            for source in found.partitions
+            if source.place is not None and self._options.wanted.takes(source.place)
+        }
+        for place in self._options.wanted.places or ():
+            if place not in sources:
+                raise UnknownPartitionError(f"no partition {place} in {', '.join(self._paths)}")
+        return sources
+
+    def ends(
+        self, sources: Mapping[TopicPartition, PartitionSource]
+    ) -> dict[TopicPartition, PartitionEnds]:
+        """Where each starts and ends for this reader: at the last stable offset, where only what is
+        committed counts."""
+        is_committed = self._options.is_committed
+        return {
+            place: self._cache.ends_of(source, stable=is_committed)
+            for place, source in sources.items()
+        }
+
+    def reader_end(self, ends: PartitionEnds) -> int:
+        return ends.end if ends.stable is None else min(ends.end, ends.stable)
+
+    def resolve(
+        self,
+        position: Position,
+        sources: Mapping[TopicPartition, PartitionSource],
+        ends: Mapping[TopicPartition, PartitionEnds],
+        *,
+        is_start: bool,
+    ) -> dict[TopicPartition, int]:
+        """A position as an offset for each partition."""
+        numbers = position.numbers
+        if numbers is not None:
+            _check_places(position, numbers, sources)
+        return {
+            place: self._resolve_one(position, source, place, ends[place], is_start=is_start)
+            for place, source in sources.items()
+        }
+
+    def _resolve_one(
+        self,
+        position: Position,
+        source: PartitionSource,
+        place: TopicPartition,
+        ends: PartitionEnds,
+        *,
+        is_start: bool,
+    ) -> int:
+        latest = self.reader_end(ends)
+        if position.kind is Kind.EARLIEST:
+            return ends.start
+        if position.kind is Kind.LATEST:
+            return latest
+        number = position.time_ms
+        if position.numbers is not None:
+            number = position.numbers[place]
+        assert number is not None
+        if position.kind is Kind.OFFSETS:
+            if number in (EARLIEST, LATEST):
+                return ends.start if number == EARLIEST else latest
+            return self._in_range(number, ends, latest, is_start=is_start)
+        found = offset_for_time(source, number, self._file_system)
+        if found is not None and found < latest:
+            return found
+        if is_start and not self._options.latest_where_no_time:
+            raise UsageError(
+                f"{position.option}: {place} has no record of {number} or later; "
+                "startingOffsetsByTimestampStrategy=latest starts it at its end"
+            )
+        return latest
+
+    def _in_range(self, offset: int, ends: PartitionEnds, latest: int, *, is_start: bool) -> int:
+        if ends.start <= offset <= latest:
+            return offset
+        if self._options.fail_on_data_loss or (is_start and offset > latest):
+            raise OffsetOutOfRangeError(offset, ends.start, latest)
+        return min(max(offset, ends.start), latest)
+
+    def plan(
+        self,
+        sources: Mapping[TopicPartition, PartitionSource],
+        start: Offsets,
+        end: Offsets,
+        times: TimeBounds = NO_TIMES,
+    ) -> list[tuple[LogRange, ...]]:
+        """The ranges from start to end, cut and packed for tasks. ``times`` bounds the records' own."""
+        options = self._options
+        ranges = [
+            self._range(source, start[place], end[place], times)
+            for place, source in sources.items()
+            if start[place] < end[place]
+        ]
+        return split_ranges(
+            ranges,
+            split_bytes=options.split_bytes,
+            min_splits=options.min_partitions,
+            max_records=options.max_records_per_partition,
+        )
+
+    def _range(
+        self, source: PartitionSource, start: int, end: int, times: TimeBounds = NO_TIMES
+    ) -> LogRange:
+        isolation = Isolation.COMMITTED if self._options.is_committed else Isolation.UNCOMMITTED
+        return plan_range(
+            source,
+            start,
+            end,
+            start_time=times.start_ms,
+            end_time=times.end_ms,
+            time_slack_ms=times.lateness_ms,
+            isolation=isolation,
+            file_system=self._file_system,
+            cache=self._cache,
+        )
+
+    def limit_by_bytes(
+        self,
+        sources: Mapping[TopicPartition, PartitionSource],
+        start: Offsets,
+        end: Offsets,
+        bytes_max: int,
+    ) -> dict[TopicPartition, int]:
+        """Ends that lie within so many bytes, each partition's share by how much it holds; every one that
+        holds something moves by a place where it can be cut."""
+        ranges = {
+            place: self._range(source, start[place], end[place])
+            for place, source in sources.items()
+            if place in end and start[place] < end[place]
+        }
+        total = sum(each.size_bytes for each in ranges.values())
+        if total <= bytes_max:
+            return dict(end)
+        limited = dict(end)
+        for place, each in ranges.items():
+            share = max(1, bytes_max * each.size_bytes // total)
+            first = split_ranges([each], split_bytes=share)[0]
+            limited[place] = first[-1].end
+        return limited
+
+
+def _check_places(
+    position: Position,
+    numbers: Mapping[TopicPartition, int],
+    there: Collection[TopicPartition],
+) -> None:
+    """A position that goes partition by partition names every one, and no other."""
+    missing = sorted(set(there) - set(numbers))
+    surplus = sorted(set(numbers) - set(there))
+    if missing:
+        raise UsageError(
+            f"{position.option} says nothing of {missing[0]}: it must name every partition"
+        )
+    if surplus:
+        raise UnknownPartitionError(f"{position.option} names {surplus[0]}, which is not read here")

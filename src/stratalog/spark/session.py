@@ -1,0 +1,88 @@
+"""A Spark session with what our pipelines need already set, and the registration of the data source."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+from stratalog.errors import UsageError
+from stratalog.spark.java import java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["CONFIGS", "register", "session"]
+
+#: What a session gets where the caller says nothing else.
+CONFIGS: Final = {
+    # Nothing is offered to the network.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Rows go between Java and Python without a TCP stack: a task costs a third less.
+    "spark.python.unix.domain.socket.enabled": "true",
+    # With a limit, Spark measures the whole batch anew for every row, which is quadratic where headers are
+    # null; so the rows of a batch are limited instead.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.session.timeZone": "UTC",
+    # A crash in compiled code tells where it happened.
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.sql.streaming.metricsEnabled": "false",
+}
+
+#: Said by Spark at every start, and true of every start.
+_LOG_LEVEL: Final = "ERROR"
+
+
+def session(
+    name: str = "stratalog",
+    *,
+    master: str | None = None,
+    configs: dict[str, str] | None = None,
+) -> SparkSession:
+    """A Spark session that reads and writes logs: the one that is there, or a local one of its own.
+
+    It listens on loopback only, its workers run this Python, and the data source is registered.
+    ``master`` names a cluster (``spark://host:7077``, ``local-cluster[2,1,1024]``); ``configs`` win over
+    ours. Java is found or brought (see ``stratalog.spark.java``).
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise UsageError("PySpark is not installed: pip install 'stratalog[spark]'") from None
+    active = SparkSession.getActiveSession()
+    if active is None:
+        home = java_home()
+        if home is not None:
+            os.environ["JAVA_HOME"] = home
+        # A worker otherwise runs whichever python3 comes first, which may know nothing of us.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        builder = SparkSession.builder.appName(name).master(master or "local[*]")
+        for key, value in {**CONFIGS, **_quiet(), **(configs or {})}.items():
+            builder = builder.config(key, value)
+        active = builder.getOrCreate()
+        active.sparkContext.setLogLevel(_LOG_LEVEL)
+    register(active)
+    return active
+
+
+def _quiet() -> dict[str, str]:
+    """Spark's own logging goes by a file from its very first line on, before any session has a level."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "quiet-log4j2.properties")
+    return {
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{path}",
+    }
+
+
+def register(spark: SparkSession) -> None:
+    """Let ``spark.read.format("stratalog")`` and its siblings work in this session. Sessions of Spark find
+    the source by themselves where the package is installed (``pyspark_stratalog``); this works always."""
+    from stratalog.spark.source import StratalogSource
+
+    spark.dataSource.register(StratalogSource)

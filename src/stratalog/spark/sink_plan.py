@@ -1,0 +1,112 @@
+"""What a write goes by: the topics that are there, and whether the rows can be written at all."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from stratalog.errors import StorageError, UsageError
+from stratalog.spark.write_options import WriteOptions
+from stratalog.storage.filesystem import FileSystem, OsFileSystem
+from stratalog.storage.log_config import LogConfig
+from stratalog.storage.names import is_marked_partition_dir, parse_partition_dir
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["SinkPlan", "check_sink_schema", "plan_sink", "topic_configs"]
+
+_HEADERS: Final = "array<struct<key:string,value:binary>>"
+#: The columns that are written, and what each may be; others are left alone, as by Spark's Kafka sink.
+_TYPES: Final[dict[str, tuple[str, ...]]] = {
+    "value": ("binary", "string"),
+    "key": ("binary", "string"),
+    "topic": ("string",),
+    "partition": ("int",),
+    "timestamp": ("timestamp",),
+    "headers": (_HEADERS,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPlan:
+    """What every task of a write knows: the partitions of each topic, and of those yet to come."""
+
+    options: WriteOptions
+    counts: Mapping[str, int]
+    configs: Mapping[str, LogConfig]
+
+    @property
+    def new_count(self) -> int:
+        return self.options.partitions or 1
+
+    def config(self, topic: str) -> LogConfig:
+        known = self.configs.get(topic)
+        return LogConfig.of(self.options.configs) if known is None else known
+
+
+def check_sink_schema(schema: StructType, options: WriteOptions) -> None:
+    """UsageError where these columns are no records."""
+    names = [field.name for field in schema.fields]
+    for name in _TYPES:
+        if names.count(name) > 1:
+            raise UsageError(f"{names.count(name)} columns are called {name}")
+    kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
+    if "value" not in kinds:
+        raise UsageError(f"no column value to write: there are {', '.join(names)}")
+    if options.topic is None and "topic" not in kinds:
+        raise UsageError("no topic: the option topic, or a column topic, names it")
+    for name, allowed in _TYPES.items():
+        kind = kinds.get(name)
+        if kind is not None and kind not in allowed and kind != "void":
+            raise UsageError(
+                f"the column {name} is of type {kind}, not {' or '.join(allowed)}: cast it first"
+            )
+
+
+def plan_sink(options: WriteOptions, file_system: FileSystem | None = None) -> SinkPlan:
+    """The plan for what is in the directory now. A topic that comes meanwhile with another number of
+    partitions is noticed by the commit, before anything is written."""
+    files = file_system or OsFileSystem()
+    numbers: dict[str, set[int]] = {}
+    try:
+        entries = files.list_dir(options.root)
+    except StorageError as error:
+        if error.errno != errno.ENOENT:
+            raise
+        entries = []
+    for entry in entries:
+        place = parse_partition_dir(entry.name)
+        if entry.is_dir and place is not None and not is_marked_partition_dir(entry.name):
+            numbers.setdefault(place.topic, set()).add(place.partition)
+    counts = {topic: max(each) + 1 for topic, each in numbers.items()}
+    if options.topic is not None:
+        counts = {topic: each for topic, each in counts.items() if topic == options.topic}
+    if options.topic in counts:
+        _check_count(options, counts[options.topic], numbers[options.topic])
+    return SinkPlan(options, counts, topic_configs(options.root, files))
+
+
+def _check_count(options: WriteOptions, count: int, numbers: set[int]) -> None:
+    if options.partitions is not None and options.partitions != count:
+        raise UsageError(
+            f"topic {options.topic!r} has {count} partitions, not partitions={options.partitions}: "
+            "leave the option out"
+        )
+    missing = set(range(count)) - numbers
+    if missing:
+        raise UsageError(
+            f"partition {min(missing)} of topic {options.topic!r} is not in {options.root}: which one "
+            "a key goes to cannot be told"
+        )
+
+
+def topic_configs(root: str, files: FileSystem) -> dict[str, LogConfig]:
+    """What the directory's own file says of its topics."""
+    from stratalog.manager.topic_file import TopicFile
+
+    file = TopicFile(files, root)
+    file.read()
+    return {name: entry.topic.config for name, entry in file.entries.items()}

@@ -1,0 +1,19 @@
+"""``stratalog.spark.session`` was the module of that name as soon as anybody had imported it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize("first", ["stratalog.spark.session", "stratalog.spark"])
+def test_session_is_a_function_whatever_was_imported_first(first):
+    program = (
+        f"import sys, {first}, stratalog.spark, stratalog.spark.session as module\n"
+        "assert callable(stratalog.spark.session) and stratalog.spark.session is module\n"
+        "assert callable(stratalog.spark.register)\n"
+        "assert 'pyspark' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,0 +1,69 @@
+"""One Spark session for all tests of a process: starting one takes seconds."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stratalog
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    pytest.importorskip("pyspark")
+    from stratalog.spark.session import session
+
+    folder = tempfile.mkdtemp(prefix="stratalog-spark-")
+    started = session(
+        "stratalog-tests",
+        master="local[2,3]",  # two cores, and a task may fail twice
+        configs={
+            "spark.sql.warehouse.dir": f"{folder}/warehouse",
+            "spark.local.dir": f"{folder}/local",
+            "spark.driver.memory": "1g",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.streaming.pollingDelay": "20ms",
+        },
+    )
+    yield started
+    started.stop()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def make_log(tmp_path: Path) -> Callable[..., str]:
+    """Makes a log directory with a topic of so many records, keyed, a millisecond apart."""
+
+    def make(
+        records: int = 1000,
+        *,
+        topic: str = "orders",
+        partitions: int = 3,
+        name: str = "logs",
+        first: int = 0,
+        **configs: object,
+    ) -> str:
+        path = str(tmp_path / name)
+        with stratalog.open(path) as logs:
+            if topic not in logs.topics():
+                logs.create(topic, partitions, configs)
+            logs.append(
+                topic,
+                [
+                    {
+                        "key": f"key-{number}",
+                        "value": f"value-{number}",
+                        "timestamp": 1_700_000_000_000 + number,
+                        "headers": {"number": str(number)} if number % 3 == 0 else None,
+                    }
+                    for number in range(first, first + records)
+                ],
+            )
+        return path
+
+    return make

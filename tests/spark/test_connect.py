@@ -1,0 +1,52 @@
+"""Spark Connect: a client that knows nothing of us reads, writes and streams by the name of the format."""
+
+from __future__ import annotations
+
+import json
+import os
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_package_is_where_spark_looks_for_it():
+    """Spark lists the modules on the path: an installation that only hooks into imports is not seen."""
+    assert "pyspark_stratalog" in {module.name for module in pkgutil.iter_modules()}
+
+
+@pytest.mark.timeout(600)
+def test_everything_works_without_a_word_of_registration(tmp_path):
+    pytest.importorskip(
+        "grpc", reason="Spark Connect needs grpcio: pip install 'stratalog[pipelines]'"
+    )
+    pytest.importorskip("grpc_status")
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.spark_programs.connect_client", str(tmp_path)],
+        cwd=tmp_path,  # the server's warehouse and log come to lie here
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    found = json.loads(ran.stdout.splitlines()[-1])
+    assert found["session"].startswith("pyspark.sql.connect")
+    assert found["columns"] == [
+        "key", "value", "topic", "partition", "offset", "timestamp", "timestampType"
+    ]  # fmt: skip
+    assert found["values"] == sorted(f"value {number}" for number in range(500))
+    assert (found["counted"], found["streamed"]) == (501, 501)
+    assert "no topic 'nope' here: there is t" in found["error"]
+    assert "\tat " not in found["error"], "a Java stack trace"
