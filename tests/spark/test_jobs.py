@@ -25,6 +25,7 @@ from stratalog.spark import jobs
 from stratalog.spark.jobs import file_parts
 from stratalog.spark.jobs.log_paths import LogPaths
 from stratalog.spark.jobs.mirror_tasks import Mirroring, PartitionToCopy, copy_partitions
+from stratalog.spark.jobs.spread import spread
 from stratalog.storage.partition_log import PartitionLog
 from stratalog.types import TopicPartition
 from tests.cli.runner import command, environment, run
@@ -102,17 +103,15 @@ def extend(path, count):
 def watch_spread(monkeypatch):
     """How many tasks each spread had."""
     from stratalog.spark.jobs import count_plan, verify_plan
-    from stratalog.spark.jobs import spread as spread_module
 
     seen: list[int] = []
-    real = spread_module.spread
 
-    def spread(spark, work, items, **settings):
+    def counted(spark, work, items, **settings):
         seen.append(len(items))
-        return real(spark, work, items, **settings)
+        return spread(spark, work, items, **settings)
 
-    monkeypatch.setattr(verify_plan, "spread", spread)
-    monkeypatch.setattr(count_plan, "spread", spread)
+    monkeypatch.setattr(verify_plan, "spread", counted)
+    monkeypatch.setattr(count_plan, "spread", counted)
     return seen
 
 
@@ -127,10 +126,11 @@ def test_count_within_offsets_and_of_a_directory_with_commits(spark, tmp_path):
         assert [row["records"] for row in found] == [row["records"] for row in plain]
 
 
-def test_progress_is_told(spark, make_log):
+def test_progress_rises_with_the_tasks(spark):
     told: list[int] = []
-    jobs.verify(spark, make_log(1000), progress=told.append).collect()
-    assert all(done >= 0 for done in told)
+    spread(spark, time.sleep, [0.5] * 6, name="sleep", total_bytes=600, progress=told.append)
+    assert told == sorted(told)
+    assert 0 < max(told) <= 600
 
 
 @pytest.mark.parametrize(

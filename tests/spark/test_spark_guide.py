@@ -67,3 +67,24 @@ def test_every_option_and_column_is_in_the_guide():
     assert {*KAFKA_OPTIONS, *OWN_OPTIONS, *SINK_OPTIONS} - named - idle == set()
     shown = set(re.findall(r"\|-- (\w+):", text))
     assert set(COLUMNS) - named - shown == set()
+
+
+def test_first_screen_of_the_readme_is_true(spark, tmp_path, monkeypatch):
+    """Its first two blocks, one after the other, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    text = (GUIDE.parents[2] / "README.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)[:2]
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(block, names)
+    query = names["query"]
+    assert query.awaitTermination(120)  # type: ignore[attr-defined]
+    counted = {
+        (row.topic, row.key): int(row.value)
+        for row in spark.read.format("stratalog")
+        .load("counts")
+        .selectExpr("topic", "cast(key as string) as key", "cast(value as string) as value")
+        .collect()
+    }
+    assert set(counted.values()) == {2}, "each customer has an order, and a copy of it"
+    assert {name for _, name in counted} == {"ada", "bob", "eve"}

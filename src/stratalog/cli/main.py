@@ -18,7 +18,7 @@ from stratalog.errors import StratalogError
 
 __all__ = ["Verbs", "main"]
 
-VERBS: Final = ("cat", "count", "ls", "produce", "verify")
+VERBS: Final = ("cat", "count", "ls", "produce", "spark", "verify")
 
 _INTERRUPTED: Final = 130
 
@@ -92,8 +92,8 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     help="Show the version, which kernel runs, and how it computes CRCs.",
 )
 def main() -> None:
-    """Kafka's log directories and log files, without a broker. Only produce writes; no other command
-    changes a byte.
+    """Kafka's log directories and log files, without a broker. Only produce, and some jobs of spark,
+    write; no other command changes a byte.
 
     Exit codes: 0 all is well, 1 something is wrong with the bytes, 2 the command line is wrong, 3 the
     system refused to read or write.

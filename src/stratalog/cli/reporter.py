@@ -94,6 +94,14 @@ class Reporter:
         if self._shows_progress:
             self._total_bytes = sum(map(_size_or_zero, sources.files))
 
+    def start_work(self, total_bytes: int | None = None) -> None:
+        """The work begins only now: what was before has no part in its rate. ``total_bytes``: what 100 % is,
+        where that is not files as a whole."""
+        self._started = time.monotonic()
+        self._next = self._started + _PROGRESS_AFTER_SECONDS
+        if total_bytes is not None:
+            self._total_bytes = total_bytes
+
     def progress(self, done: int) -> None:
         """Show how far the work is, once it has taken a second."""
         if not self._shows_progress:

@@ -17,7 +17,7 @@ from stratalog.inspect.offset_range import WHOLE, parse_offsets
 from stratalog.inspect.partition_filter import partition_filter
 from stratalog.inspect.sources import PartitionSource, find_sources
 
-__all__ = ["command"]
+__all__ = ["FIELDS", "command"]
 
 _COUNTS: Final = (
     Field("records", Kind.INTEGER),
@@ -28,7 +28,7 @@ _COUNTS: Final = (
 _OFFSETS: Final = (Field("first_offset", Kind.INTEGER), Field("last_offset", Kind.INTEGER))
 _PLACE: Final = (Field("topic", Kind.TEXT), Field("partition", Kind.INTEGER))
 _SEGMENTS: Final = Field("segments", Kind.INTEGER)
-_FIELDS: Final = {
+FIELDS: Final = {
     "file": (Field("path", Kind.TEXT), *_PLACE, *_COUNTS, *_OFFSETS),
     "partition": (*_PLACE, _SEGMENTS, *_COUNTS, *_OFFSETS),
     "topic": (Field("topic", Kind.TEXT), Field("partitions", Kind.INTEGER), _SEGMENTS, *_COUNTS),
@@ -40,7 +40,7 @@ _FIELDS: Final = {
 @OFFSETS
 @click.option(
     "--by",
-    type=click.Choice(list(_FIELDS)),
+    type=click.Choice(list(FIELDS)),
     help="What a row is. Default: a file where only files are named, else a partition.",
 )
 @limits
@@ -75,4 +75,4 @@ def command(
             on_error=reporter.fail,
         )
 
-    return result_of(by, _FIELDS[by], counted(sources, count, reporter))
+    return result_of(by, FIELDS[by], counted(sources, count, reporter))

@@ -18,9 +18,9 @@ from stratalog.inspect.partition_filter import partition_filter
 from stratalog.inspect.sources import Sources, find_sources
 from stratalog.inspect.verify import FileReport, Finding, verify_files
 
-__all__ = ["command"]
+__all__ = ["FIELDS", "command", "row_of", "sentence_of"]
 
-_FIELDS: Final = (
+FIELDS: Final = (
     Field("path", Kind.TEXT),
     Field("topic", Kind.TEXT, in_table=False),
     Field("partition", Kind.INTEGER, in_table=False),
@@ -61,9 +61,9 @@ def command(
     for note in sources.notes:
         reporter.note(note)
     return Result(
-        fields=_FIELDS,
+        fields=FIELDS,
         chunks=_chunks(sources, settings, reports, reporter),
-        notes=lambda: [_sentence(finding) for report in reports for finding in report.findings],
+        notes=lambda: [sentence_of(finding) for report in reports for finding in report.findings],
     )
 
 
@@ -84,11 +84,12 @@ def _chunks(
         reports.append(report)
         if report.status != "ok":
             reporter.found()
-        yield chunk_of_rows([_row(report)])
+        yield chunk_of_rows([row_of(report)])
 
 
-def _row(report: FileReport) -> tuple[Any, ...]:
-    *names, _ = (field.name for field in _FIELDS)
+def row_of(report: FileReport) -> tuple[Any, ...]:
+    """A file as a row of these fields."""
+    *names, _ = (field.name for field in FIELDS)
     return (*(getattr(report, name) for name in names), [_nested(f) for f in report.findings])
 
 
@@ -98,7 +99,8 @@ def _nested(finding: Finding) -> dict[str, Any]:
     return values
 
 
-def _sentence(finding: Finding) -> str:
+def sentence_of(finding: Finding) -> str:
+    """A finding for people."""
     offset = "" if finding.offset is None else f", offset {finding.offset}"
     advice = "" if finding.advice is None else f"; {finding.advice}"
     size = f", {finding.size_bytes} bytes" if finding.size_bytes else ""

@@ -1,0 +1,50 @@
+"""``stratalog spark``: jobs on Spark, each a command of its own.
+
+Nothing of Spark is imported before a job runs.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Final
+
+import click
+
+__all__ = ["Jobs", "command"]
+
+#: Each job, and the module beside this one that has it.
+JOBS: Final = {
+    "count": "spark_count",
+    "stat": "spark_stat",
+    "verify": "spark_verify",
+    "export": "spark_export",
+    "import": "spark_import",
+    "mirror": "spark_mirror",
+}
+
+
+class Jobs(click.Group):
+    """Knows the jobs by name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(JOBS)
+
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        cmd_name: str,
+    ) -> click.Command | None:
+        if cmd_name not in JOBS:
+            return None
+        found: click.Command = import_module(f"stratalog.cli.commands.{JOBS[cmd_name]}").command
+        return found
+
+
+@click.command("spark", cls=Jobs, no_args_is_help=True)
+def command() -> None:
+    """Jobs on Apache Spark: whole log directories, on all cores or on a cluster.
+
+    Needs 'pip install stratalog[spark]', and Java 17 or newer. Without --master a job runs on this
+    machine alone; on a cluster, the package must be installed where the workers are, and they must
+    see the same paths.
+    """

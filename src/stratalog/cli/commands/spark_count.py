@@ -1,0 +1,65 @@
+"""``stratalog spark count``: how many records log directories hold, counted on all cores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from stratalog.cli.commands.count import FIELDS
+from stratalog.cli.commands.spark_verb import SparkVerb, session_of
+from stratalog.cli.counting import counted, result_of
+from stratalog.cli.options import OFFSETS, limits, partitions
+from stratalog.cli.reporter import Reporter
+from stratalog.cli.result import Result
+
+__all__ = ["command"]
+
+
+@click.command("count", cls=SparkVerb)
+@partitions
+@OFFSETS
+@click.option(
+    "--by",
+    type=click.Choice(list(FIELDS)),
+    help="What a row is. Default: a file where only files are named, else a partition.",
+)
+@limits
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    *,
+    paths: tuple[str, ...],
+    topics: tuple[str, ...] | None,
+    partitions: str | None,
+    offsets: str | None,
+    by: str | None,
+    **limits: Any,
+) -> Result:
+    """Count the records of log directories, exactly, from headers: what 'stratalog count' answers.
+
+    Tasks are cut by bytes: one large partition is many.
+    """
+    from stratalog.spark.jobs.count_plan import count_logs, offset_range
+    from stratalog.spark.jobs.count_tasks import Counting
+    from stratalog.spark.jobs.log_paths import LogPaths
+
+    reporter: Reporter = ctx.obj
+    wanted = offset_range(offsets)
+    logs = LogPaths.of(paths)
+    sources = logs.sources(topics, partitions)
+    reporter.begin(sources)
+    by = by or ("partition" if sources.has_folders else "file")
+    with session_of(ctx) as spark:
+        reporter.start_work()
+        found = count_logs(
+            spark,
+            sources,
+            Counting(logs, **limits),
+            wanted,
+            progress=reporter.progress,
+            on_error=reporter.fail,
+        )
+    each = iter(found)
+    return result_of(by, FIELDS[by], counted(sources, lambda *_: next(each).count, reporter))

@@ -1,0 +1,75 @@
+"""``stratalog spark mirror``: topics copied into another log directory, with every offset kept."""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+from typing import Final
+
+import click
+
+from stratalog.cli.commands.spark_verb import SparkVerb, result_of_rows, session_of
+from stratalog.cli.options import partitions
+from stratalog.cli.reporter import Reporter
+from stratalog.cli.result import Field, Kind, Result
+
+__all__ = ["command"]
+
+_FIELDS: Final = (
+    Field("topic", Kind.TEXT),
+    Field("partition", Kind.INTEGER),
+    Field("start_offset", Kind.INTEGER),
+    Field("end_offset", Kind.INTEGER),
+    Field("records", Kind.INTEGER),
+    Field("batches", Kind.INTEGER),
+    Field("size_bytes", Kind.INTEGER),
+)
+
+
+@click.command("mirror", cls=SparkVerb)
+@partitions
+@click.option("--to", required=True, metavar="DIR", help="The log directory to copy into.")
+@click.option(
+    "--allow-loss",
+    is_flag=True,
+    help="Go on where the source has deleted records that were not copied yet.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would be copied.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    *,
+    paths: tuple[str, ...],
+    topics: tuple[str, ...] | None,
+    partitions: str | None,
+    to: str,
+    allow_loss: bool,
+    dry_run: bool,
+) -> Result:
+    """Copy topics into another log directory, batch for batch: offsets, timestamps, headers, codecs and
+    the gaps of compacted topics are kept.
+
+    Run again, it copies what is new. It may be killed at any moment. A row a partition says which
+    offsets were copied.
+    """
+    from stratalog.spark.jobs.mirror import mirror
+
+    reporter: Reporter = ctx.obj
+    with session_of(ctx) as spark:
+        report = mirror(
+            spark,
+            paths,
+            to,
+            topics=topics,
+            partitions=partitions,
+            allow_loss=allow_loss,
+            dry_run=dry_run,
+            progress=reporter.progress,
+            on_plan=reporter.start_work,
+            on_error=reporter.fail,
+        )
+    for warning in report.warnings:
+        reporter.warn(warning)
+    if dry_run:
+        reporter.note(f"a dry run: nothing was copied to {to}")
+    return result_of_rows(_FIELDS, [astuple(each) for each in report.partitions])

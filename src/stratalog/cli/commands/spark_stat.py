@@ -1,0 +1,79 @@
+"""``stratalog spark stat``: what every header of log directories tells, partition by partition."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from stratalog.cli.commands.spark_verb import SparkVerb, result_of_rows, session_of
+from stratalog.cli.counting import counted
+from stratalog.cli.options import limits, partitions
+from stratalog.cli.reporter import Reporter
+from stratalog.cli.result import Field, Kind, Result
+
+__all__ = ["command"]
+
+_KINDS: Final = {
+    "string": Kind.TEXT,
+    "int": Kind.INTEGER,
+    "bigint": Kind.INTEGER,
+    "map<string,bigint>": Kind.JSON,
+}
+_TIMES: Final = ("first_time", "last_time")
+#: What a table has room for.
+_SHOWN: Final = frozenset(
+    {
+        "topic", "partition", "segments", "records", "start_offset", "end_offset", "log_bytes",
+        "last_time", "codecs", "batches", "batch_bytes_mean", "batch_records_mean", "status",
+    }
+)  # fmt: skip
+
+
+@click.command("stat", cls=SparkVerb)
+@partitions
+@limits
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    *,
+    paths: tuple[str, ...],
+    topics: tuple[str, ...] | None,
+    partitions: str | None,
+    **limits: Any,
+) -> Result:
+    """Tell what every header says: records, bytes, offsets, times, codecs, formats, sizes of batches,
+    transactions.
+
+    A row a partition. A table shows a part; the other outputs have all.
+    """
+    from stratalog.spark.jobs.count_plan import count_logs
+    from stratalog.spark.jobs.count_tasks import Counting
+    from stratalog.spark.jobs.log_paths import LogPaths
+    from stratalog.spark.jobs.stat import COLUMNS, row_of
+
+    reporter: Reporter = ctx.obj
+    logs = LogPaths.of(paths)
+    sources = logs.sources(topics, partitions)
+    reporter.begin(sources)
+    for note in sources.notes:
+        reporter.note(note)
+    with session_of(ctx) as spark:
+        reporter.start_work()
+        found = count_logs(
+            spark,
+            sources,
+            Counting(logs, times=True, stats=True, **limits),
+            every_segment=True,
+            name="stat",
+            progress=reporter.progress,
+            on_error=reporter.fail,
+        )
+    fields = tuple(
+        Field(name, Kind.TIME if name in _TIMES else _KINDS[kind], in_table=name in _SHOWN)
+        for name, kind in COLUMNS.items()
+    )
+    each, by_count = iter(found), {id(log.count): log for log in found}
+    told = counted(sources, lambda *_: next(each).count, reporter)
+    return result_of_rows(fields, [tuple(row_of(by_count[id(count)]).values()) for count in told])

@@ -1,0 +1,188 @@
+"""What a task does for a count: parts of files, from their headers; and the parts put together again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from stratalog.errors import StratalogError
+from stratalog.inspect.bounds import Bounds
+from stratalog.inspect.count import FileCount, count_file, next_offset
+from stratalog.inspect.count_within import count_within
+from stratalog.inspect.counter import Counter
+from stratalog.inspect.times import LatestTime, first_time
+from stratalog.records.columns import Pause
+from stratalog.records.layout import Check, Ending
+from stratalog.spark.jobs.batch_stats import BatchStats, HeaderStats
+from stratalog.spark.jobs.file_parts import FilePart
+from stratalog.spark.jobs.log_paths import LogPaths
+from stratalog.spark.jobs.refusals import Refused
+from stratalog.storage.filesystem import FileSystem
+from stratalog.storage.log_file import LogFile, open_log_file
+from stratalog.storage.walk_file import FileEnd, walk_windows
+
+__all__ = ["CountedPart", "Counting", "PartToCount", "count_parts", "merge_parts"]
+
+NO_STATS: Final = BatchStats()
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """How all tasks count."""
+
+    logs: LogPaths
+    times: bool = False
+    stats: bool = False
+    max_batch_bytes: int = 256 << 20
+    max_decompressed_bytes: int = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PartToCount:
+    """A part, and the number of its file. With ``bounds`` its records are decoded, and only those within
+    count."""
+
+    number: int
+    part: FilePart
+    bounds: Bounds | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CountedPart:
+    """What was found in a part, as if it were a file."""
+
+    number: int
+    part: FilePart
+    count: FileCount
+    stats: BatchStats
+
+
+def count_parts(
+    counting: Counting, parts: Sequence[PartToCount]
+) -> list[CountedPart | tuple[int, Refused]]:
+    """Count some parts. A file that cannot be read is told by its number, and the others are counted."""
+    file_system = counting.logs.file_system
+    found: list[CountedPart | tuple[int, Refused]] = []
+    for each in parts:
+        try:
+            found.append(_count(counting, each, file_system))
+        except StratalogError as error:
+            found.append((each.number, Refused.of(error)))
+    return found
+
+
+def _count(counting: Counting, each: PartToCount, file_system: FileSystem) -> CountedPart:
+    part = each.part
+    if each.bounds is not None:
+        count = count_within(
+            part.path,
+            each.bounds,
+            file_system=file_system,
+            max_batch_bytes=counting.max_batch_bytes,
+            max_decompressed_bytes=counting.max_decompressed_bytes,
+        )
+        stats = _stats(counting, part, file_system) if counting.stats else NO_STATS
+        return CountedPart(each.number, part, count, stats)
+    if part.is_whole and not counting.stats:
+        count = count_file(
+            part.path,
+            file_system=file_system,
+            max_batch_bytes=counting.max_batch_bytes,
+            max_decompressed_bytes=counting.max_decompressed_bytes,
+            times=counting.times,
+        )
+        return CountedPart(each.number, part, count, NO_STATS)
+    latest = HeaderStats() if counting.stats else LatestTime() if counting.times else None
+    with open_log_file(part.path, file_system) as log_file:
+        count = _count_part(counting, log_file, part, latest)
+    return CountedPart(
+        each.number, part, count, latest.stats if isinstance(latest, HeaderStats) else NO_STATS
+    )
+
+
+def _stats(counting: Counting, part: FilePart, file_system: FileSystem) -> BatchStats:
+    """Those of all batches: a batch that lies across a bound is there as a whole."""
+    headers = HeaderStats()
+    with open_log_file(part.path, file_system) as log_file:
+        _count_part(counting, log_file, part, headers)
+    return headers.stats
+
+
+def _count_part(
+    counting: Counting, whole: LogFile, part: FilePart, latest: LatestTime | None
+) -> FileCount:
+    log_file = whole if part.end is None else replace(whole, size=min(part.end, whole.size))
+    batch_max, decompressed_max = counting.max_batch_bytes, counting.max_decompressed_bytes
+    counter = Counter(
+        log_file,
+        check=Check.ORDER,
+        expected_offset=-1 if whole.base_offset is None else whole.base_offset,
+        max_batch_bytes=batch_max,
+        max_decompressed_bytes=decompressed_max,
+        latest=latest,
+    )
+    *_, pause = walk_windows(
+        log_file,
+        counter.step,
+        max_batch_bytes=batch_max,
+        hop=counter.hop,
+        start=part.start,
+    )
+    place = whole.topic_partition
+    return FileCount(
+        path=part.path,
+        topic=None if place is None else place.topic,
+        partition=None if place is None else place.partition,
+        records=counter.records,
+        control_records=counter.control_records,
+        batches=counter.batches,
+        size_bytes=whole.size,
+        first_offset=counter.first_offset,
+        last_offset=counter.last_offset,
+        next_offset=next_offset(log_file, counter.expected_offset, pause.position),
+        end=FileEnd(part.path, whole.size, pause),
+        first_time=first_time(
+            whole, max_batch_bytes=batch_max, max_decompressed_bytes=decompressed_max
+        )
+        if counting.times and part.start == 0
+        else None,
+        last_time=None if latest is None else latest.value,
+    )
+
+
+def merge_parts(parts: Sequence[CountedPart]) -> FileCount | None:
+    """The parts of one file, in their order, as its count. None where they do not prove to follow one
+    another: then the file is to be counted in one go."""
+    first, last = parts[0].count, parts[-1].count
+    if parts[0].part.start != 0:
+        return None
+    expected = -1
+    for each in parts:
+        count = each.count
+        if count.first_offset is not None:
+            if count.first_offset < expected:
+                return None
+            expected = count.next_offset
+        if each.part.end is not None and not _is_met(each.part, count.end.pause):
+            return None
+    counts = [each.count for each in parts]
+    firsts = [n for each in counts if (n := each.first_offset) is not None]
+    lasts = [n for each in counts if (n := each.last_offset) is not None]
+    times = [t for each in counts if (t := each.last_time) is not None]
+    return replace(
+        last,
+        records=sum(each.records for each in counts),
+        control_records=sum(each.control_records for each in counts),
+        batches=sum(each.batches for each in counts),
+        first_offset=firsts[0] if firsts else None,
+        last_offset=lasts[-1] if lasts else None,
+        next_offset=max(each.next_offset for each in counts),
+        first_time=first.first_time,
+        last_time=max(times, default=None),
+    )
+
+
+def _is_met(part: FilePart, pause: Pause) -> bool:
+    """Whether the walk came out exactly where the next part begins."""
+    return pause.ending == Ending.END and pause.position == part.end

@@ -1,0 +1,369 @@
+"""``export``: records into Parquet, JSON, or whatever Spark writes; by topic and date.
+
+With a checkpoint it is a stream that ends when everything is written that is there now: run again, it takes
+what is new. What was written and what was not, Spark's own log in the target says: a batch that a killed run
+had begun is written anew, and counts once. Without a checkpoint it is one write of all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import translate
+from typing import TYPE_CHECKING, Any, Final
+
+from stratalog.errors import UsageError
+from stratalog.inspect.partition_ends import partition_ends
+from stratalog.inspect.partition_filter import Partitions, Topics
+from stratalog.inspect.range_plan import plan_range
+from stratalog.inspect.sources import PartitionSource, Paths
+from stratalog.spark.fast_lane import scan
+from stratalog.spark.jobs.export_columns import SOURCE_COLUMNS, decoded
+from stratalog.spark.jobs.log_paths import LogPaths, absolute
+from stratalog.spark.jobs.refusals import in_plain_words
+from stratalog.spark.jobs.stream_offsets import offsets_of_checkpoint
+from stratalog.spark.jobs.watching import watched
+from stratalog.spark.offsets import offsets_as_dict, parse_offsets_dict
+from stratalog.spark.paths import is_uri
+from stratalog.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from stratalog.storage.walk_file import Progress
+
+__all__ = ["ExportReport", "ExportedPartition", "export"]
+
+BATCH_BYTES: Final = 1 << 30
+PARTITION_BY: Final = ("topic", "date")
+MODES: Final = ("errorifexists", "append", "overwrite")
+_NOTE: Final = "stratalog-export.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedPartition:
+    """The offsets that were written, or would be: from ``start_offset`` up to but not including
+    ``end_offset``. ``size_bytes`` is what they take in the log, about."""
+
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    """What an export did. ``records`` is how many were read and written; None where nothing was."""
+
+    to: str
+    format: str
+    partitions: tuple[ExportedPartition, ...]
+    records: int | None = None
+    batches: int | None = None
+    is_dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Target:
+    to: str
+    format: str
+    is_table: bool
+    partition_by: tuple[str, ...]
+    options: Mapping[str, str]
+    decode: str
+    schema: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is to be read, and by which options of the source."""
+
+    logs: LogPaths
+    options: Mapping[str, str]
+    sources: Mapping[TopicPartition, PartitionSource]
+    ends: Mapping[TopicPartition, int]
+    starts: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def rows(self, starts: Mapping[TopicPartition, int]) -> tuple[ExportedPartition, ...]:
+        files = self.logs.file_system
+        rows = []
+        for place, source in self.sources.items():
+            start = min(max(starts.get(place, 0), self.starts[place]), self.ends[place])
+            size = 0
+            if start < self.ends[place]:
+                size = plan_range(source, start, self.ends[place], files).size_bytes
+            rows.append(ExportedPartition(*place, start, self.ends[place], size))
+        return tuple(rows)
+
+
+def export(
+    spark: SparkSession,
+    paths: Paths,
+    to: str | os.PathLike[str],
+    *,
+    format: str = "parquet",  # noqa: A002  # Spark's own word
+    is_table: bool = False,
+    topics: Topics | None = None,
+    partitions: Partitions | None = None,
+    where: str | None = None,
+    decode: str = "binary",
+    schema: str | None = None,
+    partition_by: Sequence[str] = PARTITION_BY,
+    checkpoint: str | os.PathLike[str] | None = None,
+    mode: str | None = None,
+    committed: bool = False,
+    batch_bytes: int = BATCH_BYTES,
+    options: Mapping[str, str] | None = None,
+    dry_run: bool = False,
+    store: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+    on_plan: Progress | None = None,
+) -> ExportReport:
+    """Write records to ``to``: a path, or with ``is_table`` a table, in any ``format`` that Spark has.
+
+    ``decode`` makes text or JSON of keys and values; JSON of a ``schema`` (``"id bigint, at timestamp"``), or
+    a variant without. ``where`` is a condition on the source's columns; it prunes what is read. With a
+    ``checkpoint`` only what is new since the last run with it is written, each record once, about
+    ``batch_bytes`` at a time; without, everything is, and ``mode`` says what happens to what is there.
+    ``committed`` leaves out transactions that were aborted or are open. ``options`` are the format's.
+    """
+    target = _Target(
+        to=os.fspath(to) if is_table else absolute(os.fspath(to)),
+        format=format,
+        is_table=is_table,
+        partition_by=tuple(partition_by),
+        options=dict(options or {}),
+        decode=decode,
+        schema=schema,
+    )
+    plan = _plan(LogPaths.of(paths, store), topics, partitions, committed)
+    if mode is not None and (mode not in MODES or checkpoint is not None):
+        raise UsageError(
+            "with a checkpoint new records are added: leave the mode out"
+            if checkpoint is not None
+            else f"mode={mode!r}: one of {', '.join(MODES)}"
+        )
+    if checkpoint is not None:
+        checkpoint = absolute(os.fspath(checkpoint))
+    with in_plain_words():
+        before: dict[TopicPartition, int] = {}
+        if checkpoint is not None:
+            before = offsets_of_checkpoint(spark, checkpoint)
+        rows = plan.rows(before)
+        if on_plan is not None:
+            on_plan(sum(each.size_bytes for each in rows))
+        if dry_run:
+            return ExportReport(target.to, target.format, rows, is_dry_run=True)
+        if checkpoint is None:
+            return _export_all(spark, plan, target, where, mode or "errorifexists", rows, progress)
+        stream = _Stream(spark, plan, target, checkpoint, batch_bytes, progress)
+        return stream.run(where, rows)
+
+
+def _plan(
+    logs: LogPaths, topics: Topics | None, partitions: Partitions | None, committed: bool
+) -> _Plan:
+    found = logs.sources(topics, partitions)
+    sources = {each.place: each for each in found.partitions if each.place is not None}
+    if len(sources) < len(found.partitions):
+        raise UsageError("an export is of partitions: name log directories, or partitions' folders")
+    options = {f"fs.{name}": value for name, value in logs.store.items()}
+    options["paths"] = json.dumps(list(logs.absolute))
+    if committed:
+        options["isolationLevel"] = "read_committed"
+    if partitions is not None:
+        assigned: dict[str, list[int]] = {}
+        for place in sorted(sources):
+            assigned.setdefault(place.topic, []).append(place.partition)
+        options["assign"] = json.dumps(assigned)
+    elif topics is not None:
+        # A pattern and not a list: topics that come later are taken up by the next run.
+        patterns = (topics,) if isinstance(topics, str) else tuple(topics)
+        options["subscribePattern"] = "|".join(map(translate, patterns))
+    ends = {
+        place: partition_ends(source, logs.file_system, stable=committed)
+        for place, source in sources.items()
+    }
+    reached = {
+        place: each.end if each.stable is None else min(each.end, each.stable)
+        for place, each in ends.items()
+    }
+    return _Plan(
+        logs, options, sources, reached, {place: each.start for place, each in ends.items()}
+    )
+
+
+def _export_all(
+    spark: SparkSession,
+    plan: _Plan,
+    target: _Target,
+    where: str | None,
+    mode: str,
+    rows: tuple[ExportedPartition, ...],
+    progress: Progress | None,
+) -> ExportReport:
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
+    from pyspark.sql.utils import is_remote
+
+    # Both ends are said, so that the report is true of a log that grows meanwhile.
+    options = {**plan.options, "startingOffsets": _as_json(plan.starts)}
+    options["endingOffsets"] = _as_json(plan.ends)
+    given = options.pop("paths")
+    read = scan(spark, json.loads(given), where=where, columns=SOURCE_COLUMNS, options=options)
+    counted = Observation("stratalog export")
+    frame = decoded(read, target.decode, target.schema).observe(
+        counted, f.count(f.lit(1)).alias("records")
+    )
+    writer = frame.write.format(target.format).mode(mode).options(**target.options)
+    if target.partition_by:
+        writer = writer.partitionBy(*target.partition_by)
+
+    def write() -> None:
+        if target.is_table:
+            writer.saveAsTable(target.to)
+        else:
+            writer.save(target.to)
+
+    total = sum(each.size_bytes for each in rows)
+    if is_remote():
+        write()
+    else:
+        with watched(
+            spark.sparkContext, f"stratalog-export-{id(frame)}", "export", total, progress
+        ):
+            write()
+    return ExportReport(target.to, target.format, rows, int(counted.get["records"]), 1)
+
+
+class _Stream:
+    """An export with a checkpoint."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        plan: _Plan,
+        target: _Target,
+        checkpoint: str,
+        batch_bytes: int,
+        progress: Progress | None,
+    ) -> None:
+        self._spark = spark
+        self._plan = plan
+        self._target = target
+        self._checkpoint = checkpoint
+        self._batch_bytes = batch_bytes
+        self._progress = progress
+        self._seen: dict[int, Mapping[str, Any]] = {}  # progress by batch
+
+    def run(self, where: str | None, rows: tuple[ExportedPartition, ...]) -> ExportReport:
+        self._check_note()
+        query = self._writer(self._frame(where))
+        query = (
+            query.toTable(self._target.to)
+            if self._target.is_table
+            else query.start(self._target.to)
+        )
+        starts = {TopicPartition(each.topic, each.partition): each for each in rows}
+        total = sum(each.size_bytes for each in rows)
+        try:
+            while not query.awaitTermination(0.2):
+                self._look(query)
+                if self._progress is not None:
+                    self._progress(self._bytes_done(starts, total))
+        finally:
+            if query.isActive:
+                query.stop()
+        self._look(query)
+        reached = self._reached()
+        return ExportReport(
+            self._target.to,
+            self._target.format,
+            tuple(
+                ExportedPartition(
+                    *place,
+                    starts[place].start_offset if place in starts else 0,
+                    max(end, starts[place].start_offset if place in starts else 0),
+                    starts[place].size_bytes if place in starts else 0,
+                )
+                for place, end in sorted(reached.items())
+            ),
+            sum(int(each["numInputRows"]) for each in self._seen.values()),
+            sum(1 for each in self._seen.values() if each["numInputRows"]),
+        )
+
+    def _frame(self, where: str | None) -> DataFrame:
+        reader = self._spark.readStream.format("stratalog")
+        options = {
+            **self._plan.options,
+            "startingOffsets": "earliest",
+            "maxBytesPerTrigger": str(self._batch_bytes),
+            "columns": ",".join(SOURCE_COLUMNS),
+        }
+        read = reader.options(**options).load()
+        if where is not None:
+            read = read.where(where)
+        return decoded(read, self._target.decode, self._target.schema)
+
+    def _writer(self, frame: DataFrame) -> Any:
+        writer = (
+            frame.writeStream.format(self._target.format)
+            .outputMode("append")
+            .options(**self._target.options)
+            .option("checkpointLocation", self._checkpoint)
+            .trigger(availableNow=True)
+        )
+        by = self._target.partition_by
+        return writer.partitionBy(*by) if by else writer
+
+    def _look(self, query: Any) -> None:
+        for each in query.recentProgress:
+            progress = json.loads(each.json) if hasattr(each, "json") else each
+            self._seen[int(progress["batchId"])] = progress
+
+    def _reached(self) -> dict[TopicPartition, int]:
+        """How far the last batch went; where there was none, nothing is new."""
+        for number in sorted(self._seen, reverse=True):
+            end = self._seen[number]["sources"][0]["endOffset"]
+            if end is not None:
+                return parse_offsets_dict(json.loads(end) if isinstance(end, str) else end, "it")
+        return {}
+
+    def _bytes_done(self, starts: Mapping[TopicPartition, ExportedPartition], total: int) -> int:
+        wanted = sum(each.end_offset - each.start_offset for each in starts.values())
+        done = sum(
+            max(0, end - starts[place].start_offset)
+            for place, end in self._reached().items()
+            if place in starts
+        )
+        return total * min(done, wanted) // wanted if wanted else total
+
+    def _check_note(self) -> None:
+        """A checkpoint belongs to one export: with another target, what was written before would be
+        missing there. What it belongs to is written down beside it, where that is a folder."""
+        if is_uri(self._checkpoint):
+            return
+        target = self._target
+        note = {"to": target.to, "format": target.format, "decode": target.decode}
+        path = os.path.join(self._checkpoint, _NOTE)
+        try:
+            with open(path, encoding="utf-8") as file:
+                known = json.load(file)
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(note, file)
+            return
+        for name, value in note.items():
+            if known.get(name) != value:
+                raise UsageError(
+                    f"{self._checkpoint} is the checkpoint of an export with {name} {known.get(name)!r}, "
+                    f"not {value!r}: name another checkpoint"
+                )
+
+
+def _as_json(offsets: Mapping[TopicPartition, int]) -> str:
+    return json.dumps(offsets_as_dict(offsets))
