@@ -118,8 +118,10 @@ class Run:
     def refused(self, driver: Driver) -> None:
         """A log that failed says so, and acknowledges nothing; what is in it can be read."""
         end, synced = driver.log.log_end, driver.log.synced_offset
+        promise = driver.promise
         with pytest.raises(LogFailedError):
             driver.append(1)
+        driver.note(promise)  # of what was refused nothing can be in the log
         with pytest.raises(LogFailedError):
             driver.log.sync()
         assert (driver.log.log_end, driver.log.synced_offset) == (end, synced)
