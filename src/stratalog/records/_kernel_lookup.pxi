@@ -141,6 +141,18 @@ cdef int check_head(Head* h, int64_t offset) noexcept nogil:
     return REASON_OFFSET_RANGE if offset < 0 else REASON_NONE
 
 
+cdef int check_deltas(Cursor p, int64_t offset) noexcept nogil:
+    """A reason why no batch can reach as far as this one says: it would be passed over, and its records
+    missed, before anybody looks at its CRC."""
+    cdef int64_t delta = get32(p + LAST_OFFSET_DELTA_AT)
+    cdef int64_t count = get32(p + RECORD_COUNT_AT)
+    if delta < 0:
+        return REASON_LAST_OFFSET_DELTA_RANGE
+    if offset > INT64_MAX - delta:
+        return REASON_OFFSET_RANGE
+    return REASON_RECORD_COUNT_RANGE if count < 0 or count > delta + 1 else REASON_NONE
+
+
 cdef int seek_batch(Cursor p, Cursor end, int64_t target, bint by_time, Head* h) noexcept nogil:
     """1: it is in ``h``. 0: none up to ``end``, ``h.p`` is where what is known ends, and ``h.size`` how
     far behind it to look on. -1: no header can be at ``h.p``, and ``h.size`` is the reason."""
@@ -161,7 +173,11 @@ cdef int seek_batch(Cursor p, Cursor end, int64_t target, bint by_time, Head* h)
             if end - p < BATCH_HEADER_SIZE:
                 h.size = 0
                 return 0
-            h.last = wrapping_add(h.offset, get32(p + LAST_OFFSET_DELTA_AT))
+            reason = check_deltas(p, h.offset)
+            if reason != REASON_NONE:
+                h.size = reason
+                return -1
+            h.last = h.offset + get32(p + LAST_OFFSET_DELTA_AT)
             h.timestamp = get64(p + MAX_TIMESTAMP_AT)
         else:
             h.last = h.offset

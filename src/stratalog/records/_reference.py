@@ -1658,7 +1658,17 @@ def find_batch(
             if limit - at < BATCH_HEADER_SIZE:
                 break
             (delta,) = struct.unpack_from(">i", view, at + LAST_OFFSET_DELTA_AT)
-            last = _wrap64(offset + delta)
+            (count,) = struct.unpack_from(">i", view, at + RECORD_COUNT_AT)
+            # Else it would be passed over, and its records missed, before anybody looks at its CRC.
+            if delta < 0:
+                reason = Reason.LAST_OFFSET_DELTA_RANGE
+            elif offset > INT64_MAX - delta:
+                reason = Reason.OFFSET_RANGE
+            elif not 0 <= count <= delta + 1:
+                reason = Reason.RECORD_COUNT_RANGE
+            if reason:
+                return -1, at, reason, -1, -1, -1
+            last = offset + delta
             (timestamp,) = struct.unpack_from(">q", view, at + MAX_TIMESTAMP_AT)
         else:
             if magic == 1:

@@ -10,7 +10,7 @@ Everything here may be interrupted at any point and run again.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from stratalog.clock import Clock
@@ -313,9 +313,11 @@ class _Loader:
         aborted: list[AbortedTxn] = []
         replay = Replay(producers, start=base, aborted=aborted.append)
         epochs = _Epochs([], latest=self._epochs.latest_epoch)
+        check_epochs = _EpochCheck(self._epochs.epoch_for_offset)
 
         def seen(rows: memoryview, count: int, window: Window) -> None:
             epochs.seen(rows, count, window)
+            check_epochs.seen(rows, count)
             replay.seen(rows, count, window)
 
         log = self._file_system.open_writable(segment.path(FileKind.LOG))
@@ -333,6 +335,13 @@ class _Loader:
         for offset in self._snapshots.offsets:
             if offset > base:
                 self._snapshots.delete(offset)  # of a log that may have been longer
+        if check_epochs.contradicted is not None:
+            # Their file is older than the log: it was replaced, and a crash brought it back.
+            self._epochs.truncate_from_end(check_epochs.contradicted)
+            epochs = _Epochs([], latest=self._epochs.latest_epoch)
+            scan_segment(
+                log, base, options.limits, found.valid_bytes, check=Check.NONE, seen=epochs.seen
+            )
         for epoch, offset in epochs.found:
             self._epochs.assign(epoch, offset)
         files = self._write_indexes(segment, log, found, aborted)
@@ -530,6 +539,28 @@ class _Epochs:
             if epoch > self._latest:
                 self._latest = epoch
                 self.found.append((epoch, rows[at + Row.BASE_OFFSET]))
+
+
+class _EpochCheck:
+    """Finds the first batch that is of a lower leader epoch than the epochs say of its offset: epochs never
+    fall, so that what they say from there on was never so, or is so no more."""
+
+    def __init__(self, epoch_for_offset: Callable[[int], int | None]) -> None:
+        self._epoch_for_offset = epoch_for_offset
+        self.contradicted: int | None = None
+
+    def seen(self, rows: memoryview, count: int) -> None:
+        if self.contradicted is not None or not count:
+            return
+        end = count * ROW_WIDTH
+        last = self._epoch_for_offset(rows[end - ROW_WIDTH + Row.BASE_OFFSET])
+        if last is None or min(rows[Row.LEADER_EPOCH : end : ROW_WIDTH]) >= last:
+            return  # as nearly always: what the epochs say of the last one is the most
+        for at in range(0, end, ROW_WIDTH):
+            epoch, offset = rows[at + Row.LEADER_EPOCH], rows[at + Row.BASE_OFFSET]
+            if 0 <= epoch < (self._epoch_for_offset(offset) or 0):
+                self.contradicted = offset
+                return
 
 
 def _txns_are_sane(segment: SealedSegment) -> bool:
