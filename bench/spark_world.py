@@ -126,7 +126,6 @@ def write_topic(
     """A log directory with a topic of random values whose times rise by a millisecond from record to
     record, in batches as a producer sends them."""
     rng = random.Random(value_size)
-    values = rng.randbytes(_ROWS * value_size)
     value_ends = array("i", range(0, (_ROWS + 1) * value_size, value_size))
     keys = b"".join(b"key-%05d" % number for number in range(_ROWS))
     key_ends = array("i", range(0, (_ROWS + 1) * 9, 9))
@@ -138,6 +137,8 @@ def write_topic(
             for first in range(0, records // partitions, _ROWS):
                 count = min(_ROWS, records // partitions - first)
                 times = array("q", range(_TIMESTAMP + first, _TIMESTAMP + first + count))
+                # Never the same again: Parquet would keep a value that it knows as a number.
+                values = rng.randbytes(count * value_size)
                 rows = kernel.Rows(
                     count,
                     timestamps=(None, times, 0),

@@ -26,6 +26,8 @@ def spark() -> Iterator[Any]:
             "spark.sql.warehouse.dir": f"{folder}/warehouse",
             "spark.local.dir": f"{folder}/local",
             "spark.driver.memory": "1g",
+            # Tests are short: what Java would spend on making long runs fast, they wait for.
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.streaming.pollingDelay": "20ms",
         },

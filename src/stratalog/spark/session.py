@@ -36,6 +36,7 @@ CONFIGS: Final = {
 
 #: Said by Spark at every start, and true of every start.
 _LOG_LEVEL: Final = "ERROR"
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 
 def session(
@@ -64,7 +65,7 @@ def session(
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         builder = SparkSession.builder.appName(name).master(master or "local[*]")
-        for key, value in {**CONFIGS, **_quiet(), **(configs or {})}.items():
+        for key, value in {**CONFIGS, **_quietly(configs or {})}.items():
             builder = builder.config(key, value)
         active = builder.getOrCreate()
         active.sparkContext.setLogLevel(_LOG_LEVEL)
@@ -72,12 +73,14 @@ def session(
     return active
 
 
-def _quiet() -> dict[str, str]:
-    """Spark's own logging goes by a file from its very first line on, before any session has a level."""
+def _quietly(configs: dict[str, str]) -> dict[str, str]:
+    """The caller's configs, and Spark's own logging off: it goes by a file from its very first line on,
+    before any session has a level. Options for Java that the caller gives stay."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "quiet-log4j2.properties")
-    return {
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{path}",
-    }
+    given = configs.get(_JAVA_OPTIONS, "")
+    if "log4j2.configurationFile" in given:
+        return configs
+    return {**configs, _JAVA_OPTIONS: f"-Dlog4j2.configurationFile=file:{path} {given}".strip()}
 
 
 def register(spark: SparkSession) -> None:
