@@ -243,7 +243,7 @@ def micro_batch(setup: Setup) -> Workload:
     "spark-verify-cores",
     work="verify 2 GiB on two cores",
     unit="s",
-    peer="the same in one task",
+    peer="the same session on one of them",
     bar=Bar(ratio=1.7),
     pinned=False,
     rounds_max=3,
@@ -255,13 +255,15 @@ def verify_on_cores(setup: Setup) -> Workload:
     records = setup.scaled(2 * GIB) // _RECORD_BYTES
     path = str(write_topic(setup.folder / "verify", "events", records, 1))
 
-    def run(*, in_one_task: bool) -> None:
-        found = verify(here.spark, path)
-        rows = (found.coalesce(1) if in_one_task else found).collect()
-        assert sum(row.records for row in rows) == records
+    def run() -> None:
+        assert sum(row.records for row in verify(here.spark, path).collect()) == records
 
-    warm(lambda: run(in_one_task=False))
-    return Workload(ours=lambda: run(in_one_task=False), peer=lambda: run(in_one_task=True))
+    def on_one_core() -> None:
+        with here.cores({0}):
+            run()
+
+    warm(run)
+    return Workload(ours=run, peer=on_one_core)
 
 
 @case(

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import atexit
 import functools
+import os
 import random
 import shutil
 import tempfile
 from array import array
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +87,18 @@ class World:
         self._ends.callback(broker.kill)
         return broker
 
+    @contextmanager
+    def cores(self, allowed: set[int]) -> Iterator[None]:
+        """Java and all its workers on these cores only."""
+        before = os.sched_getaffinity(0)
+        gateway: Any = self.spark.sparkContext._gateway  # noqa: SLF001
+        java = gateway.proc.pid
+        _pin(java, allowed)
+        try:
+            yield
+        finally:
+            _pin(java, before)
+
     def read(self, path: str, **options: str | int) -> Any:
         reader = self.spark.read.format("stratalog")
         for name, value in options.items():
@@ -98,6 +112,15 @@ class World:
             .option("subscribe", topic)
             .load()
         )
+
+
+def _pin(process: int, cores: set[int]) -> None:
+    """A process, its threads, and the processes that it has started."""
+    for task in Path(f"/proc/{process}/task").iterdir():
+        with suppress(OSError):  # it has just ended
+            os.sched_setaffinity(int(task.name), cores)
+            for child in (task / "children").read_text().split():
+                _pin(int(child), cores)
 
 
 @functools.cache
