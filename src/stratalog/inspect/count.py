@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stratalog.inspect.counter import Counter
 from stratalog.inspect.times import LatestTime, first_time
@@ -54,10 +54,19 @@ def count_file(
     max_decompressed_bytes: int = DECOMPRESSED_SIZE_MAX_DEFAULT,
     progress: Progress | None = None,
     times: bool = False,
+    latest: LatestTime | None = None,
+    start: int = 0,
+    end: int | None = None,
 ) -> FileCount:
-    """Count one file. Bytes that are wrong are no error here: the count ends in front of them."""
-    latest = LatestTime() if times else None
-    with open_log_file(path, file_system) as log_file:
+    """Count one file. Bytes that are wrong are no error here: the count ends in front of them.
+
+    ``start`` and ``end`` are positions of batches: of a file that is counted in parts, what lies between.
+    ``latest`` is one that learns more from the headers than the latest time.
+    """
+    if latest is None and times:
+        latest = LatestTime()
+    with open_log_file(path, file_system) as whole:
+        log_file = whole if end is None else replace(whole, size=min(end, whole.size))
         counter = Counter(
             log_file,
             check=Check.ORDER,
@@ -73,6 +82,7 @@ def count_file(
             max_batch_bytes=max_batch_bytes,
             hop=counter.hop,
             progress=progress,
+            start=start,
         )
         *_, pause = pauses
         place = log_file.topic_partition
@@ -83,17 +93,17 @@ def count_file(
             records=counter.records,
             control_records=counter.control_records,
             batches=counter.batches,
-            size_bytes=log_file.size,
+            size_bytes=whole.size,
             first_offset=counter.first_offset,
             last_offset=counter.last_offset,
             next_offset=next_offset(log_file, counter.expected_offset, pause.position),
-            end=FileEnd(path, log_file.size, pause),
+            end=FileEnd(path, whole.size, pause),
             first_time=first_time(
-                log_file,
+                whole,
                 max_batch_bytes=max_batch_bytes,
                 max_decompressed_bytes=max_decompressed_bytes,
             )
-            if times
+            if times and start == 0
             else None,
             last_time=None if latest is None else latest.value,
         )

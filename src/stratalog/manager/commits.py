@@ -56,6 +56,7 @@ __all__ = [
     "commit_pieces",
     "discard_pieces",
     "wait_for_lock",
+    "when_unlocked",
 ]
 
 T = TypeVar("T")
@@ -138,12 +139,12 @@ def commit_pieces(
 def _opened(root: str, file_system: FileSystem, clock: Clock, lock_timeout_s: float) -> Logs:
     from stratalog.manager.logs import open_logs
 
-    return _when_unlocked(
+    return when_unlocked(
         lambda: open_logs(root, file_system=file_system, clock=clock), lock_timeout_s
     )
 
 
-def _when_unlocked(opened: Callable[[], T], timeout_s: float) -> T:
+def when_unlocked(opened: Callable[[], T], timeout_s: float) -> T:
     """Open something that is locked while it is open. Who only commits is soon done; Kafka, or a process
     that keeps the directory open, is not."""
     until = time.monotonic() + timeout_s
@@ -172,7 +173,7 @@ def wait_for_lock(
     files = file_system or OsFileSystem()
     path = os.path.join(os.fspath(root), LOCK)
     if files.stat(path) is not None:
-        _when_unlocked(lambda: files.lock(path), timeout_s).close()
+        when_unlocked(lambda: files.lock(path), timeout_s).close()
 
 
 def discard_pieces(

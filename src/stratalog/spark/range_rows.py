@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import socket
 from collections.abc import Iterator, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from stratalog.errors import StorageError
@@ -16,6 +14,7 @@ from stratalog.records.layout import Check
 from stratalog.spark.arrow_rows import SparkBatches, scan_mask
 from stratalog.spark.driver_errors import rows_in_one_sentence
 from stratalog.spark.log_directories import file_system_for
+from stratalog.spark.worker_memory import freeze_worker
 from stratalog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def read_ranges(
     options: ReadOptions, names: Sequence[str], ranges: Sequence[LogRange]
 ) -> Iterator[pa.RecordBatch]:
     """The rows of some ranges, one after the other, with these columns."""
-    _freeze()
+    freeze_worker()
     check = Check.ORDER | (Check.CRC if options.check_crc else Check.NONE)
     if options.include_control:
         check |= Check.INCLUDE_CONTROL
@@ -81,9 +80,3 @@ def _check_reachable(folder: str, file_system: FileSystem) -> None:
             path=root,
             errno=error.errno,
         ) from None
-
-
-@cache
-def _freeze() -> None:
-    """Spark collects garbage after every task. What lives as long as its worker need not be looked at."""
-    gc.freeze()

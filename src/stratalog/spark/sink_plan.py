@@ -42,10 +42,6 @@ class SinkPlan:
     def new_count(self) -> int:
         return self.options.partitions or 1
 
-    def config(self, topic: str) -> LogConfig:
-        known = self.configs.get(topic)
-        return LogConfig.of(self.options.configs) if known is None else known
-
 
 def check_sink_schema(schema: StructType, options: WriteOptions) -> None:
     """UsageError where these columns are no records."""

@@ -10,15 +10,16 @@ Everything here may be interrupted at any point and run again.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from stratalog.clock import Clock
 from stratalog.errors import CorruptionError, DamagedLogError, StorageError
-from stratalog.records.layout import ROW_WIDTH, Check, Row
+from stratalog.records.layout import Check
 from stratalog.storage.activation import activate, overwrite
 from stratalog.storage.damage import OnDamage, judge_tail
 from stratalog.storage.epoch_file import EpochFile
+from stratalog.storage.epoch_scan import EpochCheck, EpochsFound
 from stratalog.storage.failed_sync import note_failed_sync, rewrite
 from stratalog.storage.filesystem import FileSystem, WritableFile
 from stratalog.storage.folder import FolderNames, SettlePlan, plan_orphans, plan_swaps, plan_sweep
@@ -36,7 +37,6 @@ from stratalog.storage.segment_scan import SegmentScan, scan_segment
 from stratalog.storage.snapshot_files import SnapshotFiles
 from stratalog.storage.sparse_index import IndexLimits
 from stratalog.storage.txn_index import AbortedTxn, encode_entry
-from stratalog.types import NO_LEADER_EPOCH
 
 __all__ = ["Cut", "LoadOptions", "LoadReport", "LoadedLog", "load_log"]
 
@@ -312,8 +312,8 @@ class _Loader:
         self._rebuild(producers, list(before), base)
         aborted: list[AbortedTxn] = []
         replay = Replay(producers, start=base, aborted=aborted.append)
-        epochs = _Epochs([], latest=self._epochs.latest_epoch)
-        check_epochs = _EpochCheck(self._epochs.epoch_for_offset)
+        epochs = EpochsFound([], latest=self._epochs.latest_epoch)
+        check_epochs = EpochCheck(self._epochs.epoch_for_offset)
 
         def seen(rows: memoryview, count: int, window: Window) -> None:
             epochs.seen(rows, count, window)
@@ -338,7 +338,7 @@ class _Loader:
         if check_epochs.contradicted is not None:
             # Their file is older than the log: it was replaced, and a crash brought it back.
             self._epochs.truncate_from_end(check_epochs.contradicted)
-            epochs = _Epochs([], latest=self._epochs.latest_epoch)
+            epochs = EpochsFound([], latest=self._epochs.latest_epoch)
             scan_segment(
                 log, base, options.limits, found.valid_bytes, check=Check.NONE, seen=epochs.seen
             )
@@ -489,7 +489,7 @@ class _Loader:
         for segment in segments:
             scan_segment(
                 segment.log, segment.base_offset, segment.limits, segment.size_bytes,
-                check=Check.NONE, seen=_Epochs(found).seen,
+                check=Check.NONE, seen=EpochsFound(found).seen,
             )  # fmt: skip
         self._epochs.replace(found)
 
@@ -522,45 +522,6 @@ class _Loader:
         if next_offset > 0 and next_offset not in self._snapshots.offsets:
             self._snapshots.write(producers, next_offset)
         producers.snapshot_offset = max(self._snapshots.offsets, default=0)
-
-
-class _Epochs:
-    """Notes where a higher leader epoch begins than any before."""
-
-    def __init__(self, found: list[tuple[int, int]], latest: int = NO_LEADER_EPOCH) -> None:
-        self.found = found
-        self._latest = found[-1][0] if found else latest
-
-    def seen(self, rows: memoryview, count: int, _: Window) -> None:
-        if max(rows[Row.LEADER_EPOCH : count * ROW_WIDTH : ROW_WIDTH]) <= self._latest:
-            return
-        for at in range(0, count * ROW_WIDTH, ROW_WIDTH):
-            epoch = rows[at + Row.LEADER_EPOCH]
-            if epoch > self._latest:
-                self._latest = epoch
-                self.found.append((epoch, rows[at + Row.BASE_OFFSET]))
-
-
-class _EpochCheck:
-    """Finds the first batch that is of a lower leader epoch than the epochs say of its offset: epochs never
-    fall, so that what they say from there on was never so, or is so no more."""
-
-    def __init__(self, epoch_for_offset: Callable[[int], int | None]) -> None:
-        self._epoch_for_offset = epoch_for_offset
-        self.contradicted: int | None = None
-
-    def seen(self, rows: memoryview, count: int) -> None:
-        if self.contradicted is not None or not count:
-            return
-        end = count * ROW_WIDTH
-        last = self._epoch_for_offset(rows[end - ROW_WIDTH + Row.BASE_OFFSET])
-        if last is None or min(rows[Row.LEADER_EPOCH : end : ROW_WIDTH]) >= last:
-            return  # as nearly always: what the epochs say of the last one is the most
-        for at in range(0, end, ROW_WIDTH):
-            epoch, offset = rows[at + Row.LEADER_EPOCH], rows[at + Row.BASE_OFFSET]
-            if 0 <= epoch < (self._epoch_for_offset(offset) or 0):
-                self.contradicted = offset
-                return
 
 
 def _txns_are_sane(segment: SealedSegment) -> bool:

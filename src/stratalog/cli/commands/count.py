@@ -17,7 +17,7 @@ from stratalog.inspect.offset_range import WHOLE, parse_offsets
 from stratalog.inspect.partition_filter import partition_filter
 from stratalog.inspect.sources import PartitionSource, find_sources
 
-__all__ = ["FIELDS", "command"]
+__all__ = ["BY", "FIELDS", "command"]
 
 _COUNTS: Final = (
     Field("records", Kind.INTEGER),
@@ -34,15 +34,17 @@ FIELDS: Final = {
     "topic": (Field("topic", Kind.TEXT), Field("partitions", Kind.INTEGER), _SEGMENTS, *_COUNTS),
 }
 
-
-@click.command("count", cls=Verb)
-@partitions
-@OFFSETS
-@click.option(
+BY: Final = click.option(
     "--by",
     type=click.Choice(list(FIELDS)),
     help="What a row is. Default: a file where only files are named, else a partition.",
 )
+
+
+@click.command("count", cls=Verb)
+@partitions
+@OFFSETS
+@BY
 @limits
 @click.pass_obj
 def command(

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from stratalog.cli.commands.count import FIELDS
+from stratalog.cli.commands.count import BY, FIELDS
 from stratalog.cli.commands.spark_verb import SparkVerb, session_of
 from stratalog.cli.counting import counted, result_of
 from stratalog.cli.options import OFFSETS, limits, partitions
@@ -19,11 +19,7 @@ __all__ = ["command"]
 @click.command("count", cls=SparkVerb)
 @partitions
 @OFFSETS
-@click.option(
-    "--by",
-    type=click.Choice(list(FIELDS)),
-    help="What a row is. Default: a file where only files are named, else a partition.",
-)
+@BY
 @limits
 @click.pass_context
 def command(

@@ -25,7 +25,7 @@ from stratalog.spark.jobs.count_tasks import (
     merge_parts,
 )
 from stratalog.spark.jobs.file_parts import FilePart, cut_file, pack, part_size
-from stratalog.spark.jobs.refusals import OnError, Refused, in_plain_words, tell
+from stratalog.spark.jobs.refusals import OnError, in_plain_words, tell
 from stratalog.spark.jobs.spread import cores_of, spread
 from stratalog.storage.filesystem import FileSystem
 from stratalog.storage.walk_file import FileEnd
@@ -80,7 +80,7 @@ class _File:
     span: SegmentSpan
     bounds: Bounds
     found: list[CountedPart]
-    refused: Refused | None = None
+    refused: StratalogError | None = None
     count: FileCount | None = None
 
 
@@ -118,8 +118,7 @@ class _CountJob:
         return counted
 
     def _is_gone(self, file: _File) -> bool:
-        error = None if file.refused is None else file.refused.error()
-        return isinstance(error, StorageError) and vanished(file.source, error)
+        return isinstance(file.refused, StorageError) and vanished(file.source, file.refused)
 
     def _count(self, sources: Sequence[PartitionSource]) -> None:
         first = len(self._files)
@@ -165,7 +164,7 @@ class _CountJob:
             try:
                 parts += self._cut(number, file, size)
             except StratalogError as error:
-                file.refused = Refused.of(error)
+                file.refused = error
         return parts
 
     def _cut(self, number: int, file: _File, size: int) -> list[PartToCount]:
@@ -223,7 +222,7 @@ class _CountJob:
         segments, stats, unread = [], [], 0
         for file in files:
             if file.refused is not None:
-                tell(file.refused.error(), self._on_error)
+                tell(file.refused, self._on_error)
                 unread += 1
                 continue
             assert file.count is not None

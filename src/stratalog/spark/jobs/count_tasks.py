@@ -8,19 +8,15 @@ from typing import Final
 
 from stratalog.errors import StratalogError
 from stratalog.inspect.bounds import Bounds
-from stratalog.inspect.count import FileCount, count_file, next_offset
+from stratalog.inspect.count import FileCount, count_file
 from stratalog.inspect.count_within import count_within
-from stratalog.inspect.counter import Counter
-from stratalog.inspect.times import LatestTime, first_time
 from stratalog.records.columns import Pause
-from stratalog.records.layout import Check, Ending
+from stratalog.records.layout import Ending
 from stratalog.spark.jobs.batch_stats import BatchStats, HeaderStats
 from stratalog.spark.jobs.file_parts import FilePart
 from stratalog.spark.jobs.log_paths import LogPaths
-from stratalog.spark.jobs.refusals import Refused
+from stratalog.spark.jobs.refusals import each_or_error
 from stratalog.storage.filesystem import FileSystem
-from stratalog.storage.log_file import LogFile, open_log_file
-from stratalog.storage.walk_file import FileEnd, walk_windows
 
 __all__ = ["CountedPart", "Counting", "PartToCount", "count_parts", "merge_parts"]
 
@@ -60,94 +56,44 @@ class CountedPart:
 
 def count_parts(
     counting: Counting, parts: Sequence[PartToCount]
-) -> list[CountedPart | tuple[int, Refused]]:
+) -> list[CountedPart | tuple[int, StratalogError]]:
     """Count some parts. A file that cannot be read is told by its number, and the others are counted."""
     file_system = counting.logs.file_system
-    found: list[CountedPart | tuple[int, Refused]] = []
-    for each in parts:
-        try:
-            found.append(_count(counting, each, file_system))
-        except StratalogError as error:
-            found.append((each.number, Refused.of(error)))
-    return found
+    return each_or_error(parts, lambda each: _count(counting, each, file_system))
 
 
 def _count(counting: Counting, each: PartToCount, file_system: FileSystem) -> CountedPart:
-    part = each.part
-    if each.bounds is not None:
+    headers = HeaderStats() if counting.stats else None
+    if each.bounds is None:
+        count = _count_part(counting, each.part, file_system, headers)
+    else:
         count = count_within(
-            part.path,
+            each.part.path,
             each.bounds,
             file_system=file_system,
             max_batch_bytes=counting.max_batch_bytes,
             max_decompressed_bytes=counting.max_decompressed_bytes,
         )
-        stats = _stats(counting, part, file_system) if counting.stats else NO_STATS
-        return CountedPart(each.number, part, count, stats)
-    if part.is_whole and not counting.stats:
-        count = count_file(
-            part.path,
-            file_system=file_system,
-            max_batch_bytes=counting.max_batch_bytes,
-            max_decompressed_bytes=counting.max_decompressed_bytes,
-            times=counting.times,
-        )
-        return CountedPart(each.number, part, count, NO_STATS)
-    latest = HeaderStats() if counting.stats else LatestTime() if counting.times else None
-    with open_log_file(part.path, file_system) as log_file:
-        count = _count_part(counting, log_file, part, latest)
+        if headers is not None:
+            # Those of all batches: a batch that lies across a bound is there as a whole.
+            _count_part(counting, each.part, file_system, headers)
     return CountedPart(
-        each.number, part, count, latest.stats if isinstance(latest, HeaderStats) else NO_STATS
+        each.number, each.part, count, NO_STATS if headers is None else headers.stats
     )
-
-
-def _stats(counting: Counting, part: FilePart, file_system: FileSystem) -> BatchStats:
-    """Those of all batches: a batch that lies across a bound is there as a whole."""
-    headers = HeaderStats()
-    with open_log_file(part.path, file_system) as log_file:
-        _count_part(counting, log_file, part, headers)
-    return headers.stats
 
 
 def _count_part(
-    counting: Counting, whole: LogFile, part: FilePart, latest: LatestTime | None
+    counting: Counting, part: FilePart, file_system: FileSystem, headers: HeaderStats | None
 ) -> FileCount:
-    log_file = whole if part.end is None else replace(whole, size=min(part.end, whole.size))
-    batch_max, decompressed_max = counting.max_batch_bytes, counting.max_decompressed_bytes
-    counter = Counter(
-        log_file,
-        check=Check.ORDER,
-        expected_offset=-1 if whole.base_offset is None else whole.base_offset,
-        max_batch_bytes=batch_max,
-        max_decompressed_bytes=decompressed_max,
-        latest=latest,
-    )
-    *_, pause = walk_windows(
-        log_file,
-        counter.step,
-        max_batch_bytes=batch_max,
-        hop=counter.hop,
+    return count_file(
+        part.path,
+        file_system=file_system,
+        max_batch_bytes=counting.max_batch_bytes,
+        max_decompressed_bytes=counting.max_decompressed_bytes,
+        times=counting.times,
+        latest=headers,
         start=part.start,
-    )
-    place = whole.topic_partition
-    return FileCount(
-        path=part.path,
-        topic=None if place is None else place.topic,
-        partition=None if place is None else place.partition,
-        records=counter.records,
-        control_records=counter.control_records,
-        batches=counter.batches,
-        size_bytes=whole.size,
-        first_offset=counter.first_offset,
-        last_offset=counter.last_offset,
-        next_offset=next_offset(log_file, counter.expected_offset, pause.position),
-        end=FileEnd(part.path, whole.size, pause),
-        first_time=first_time(
-            whole, max_batch_bytes=batch_max, max_decompressed_bytes=decompressed_max
-        )
-        if counting.times and part.start == 0
-        else None,
-        last_time=None if latest is None else latest.value,
+        end=part.end,
     )
 
 

@@ -113,7 +113,7 @@ def mirror(
     copied = job.copy(spark, work, progress)
     for each in copied.values():
         if each.refused is not None:
-            tell(each.refused.error(), on_error)
+            tell(each.refused, on_error)
     return MirrorReport(
         tuple(job.row(each, copied.get(each.place)) for each in planned),
         tuple(job.missing),

@@ -9,7 +9,6 @@ what is there already. So a mirror needs no journal: wherever it was killed, the
 from __future__ import annotations
 
 import os
-import time
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from typing import Final
 from stratalog.clock import SYSTEM_CLOCK
 from stratalog.errors import (
     CorruptionError,
-    LockedError,
     OffsetOrderError,
     StorageError,
     StratalogError,
@@ -26,12 +24,12 @@ from stratalog.errors import (
 )
 from stratalog.inspect.partition_ends import PartitionEnds, partition_ends
 from stratalog.inspect.sources import PartitionSource, relisted
+from stratalog.manager.commits import when_unlocked
 from stratalog.manager.logs import Logs, open_logs
 from stratalog.records import kernel
 from stratalog.records.layout import INT32_MAX, ROW_WIDTH, Check, Ending, Row
 from stratalog.records.reasons import corruption
 from stratalog.spark.jobs.log_paths import LogPaths
-from stratalog.spark.jobs.refusals import Refused
 from stratalog.storage.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.log_view import Isolation, LogView
 from stratalog.storage.names import FileKind, partition_dir_name
@@ -50,7 +48,6 @@ __all__ = [
 
 #: What one append takes: as much as a follower fetches.
 _APPEND_BYTES: Final = 4 << 20
-_POLL_S: Final = 0.02
 _ROWS_AT_ONCE: Final = 512
 #: How often a task finds another end than the one that it has read for: a sibling may have been faster.
 _IDLE_ROUNDS_MAX: Final = 3
@@ -87,7 +84,7 @@ class Copied:
     records: int = 0
     batches: int = 0
     size_bytes: int = 0
-    refused: Refused | None = None
+    refused: StratalogError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,24 +123,13 @@ def copy_partitions(mirroring: Mirroring, items: Sequence[PartitionToCopy]) -> l
 
 
 def _append_all(mirroring: Mirroring, held: Sequence[tuple[_Follower, _Region]]) -> None:
-    logs = _locked(mirroring)
+    # Other tasks of this mirror are soon done with it.
+    logs = when_unlocked(lambda: open_logs(mirroring.target), mirroring.lock_timeout_s)
     try:
         for follower, region in held:
             follower.append(logs, region)
     finally:
         logs.close()
-
-
-def _locked(mirroring: Mirroring) -> Logs:
-    """The target, open for writing. Other tasks of this mirror are soon done with it."""
-    until = time.monotonic() + mirroring.lock_timeout_s
-    while True:
-        try:
-            return open_logs(mirroring.target)
-        except LockedError:
-            if time.monotonic() >= until:
-                raise
-        time.sleep(_POLL_S)
 
 
 class _Follower:
@@ -299,7 +285,7 @@ class _Follower:
             )
 
     def refuse(self, error: StratalogError) -> None:
-        self.copied.refused = Refused.of(error)
+        self.copied.refused = error
         self.is_done = True
 
 

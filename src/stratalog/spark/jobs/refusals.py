@@ -1,33 +1,38 @@
 """Errors that cross from a task to the driver, and errors of Spark's own: each becomes one sentence.
 
-An error of ours is made of what it carries, which Python's pickle does not know how to put back; so it goes
-as plain values and is made anew. Spark's come with all the frames of Java that they passed.
+An error of ours that concerns one file goes to the driver as a value: the other files of its task are not to
+suffer for it. Spark's come with all the frames of Java that they passed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final, Protocol, TypeVar
 
 from stratalog import errors
 from stratalog.errors import (
-    CorruptionError,
     LockedError,
-    OffsetOutOfRangeError,
     StorageError,
     StratalogError,
     UsageError,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["OnError", "Refused", "in_plain_words", "tell"]
+__all__ = ["NumberedPart", "OnError", "each_or_error", "in_plain_words", "tell"]
 
 OnError = Callable[[StratalogError], None]
+
+
+class NumberedPart(Protocol):
+    """Part of a file that the job knows by its number."""
+
+    @property
+    def number(self) -> int: ...
+
+
+Numbered = TypeVar("Numbered", bound=NumberedPart)
+Answer = TypeVar("Answer")
 
 #: ``stratalog.errors.UsageError: no topic …``, as the last line of a traceback has it.
 _OURS: Final = re.compile(r"^(?:.*\s)?stratalog\.errors\.(\w+): (.*)$", re.MULTILINE)
@@ -39,37 +44,17 @@ _USAGE: Final = re.compile("Analysis|Parse|IllegalArgument|ClassNotFound|Already
 _CONDITION: Final = re.compile(r"^\[([A-Z_.0-9]+)\]\s*")
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """An error of ours, in values that any process can read."""
-
-    kind: str
-    text: str
-    values: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, error: StratalogError) -> Refused:
-        names: tuple[str, ...] = ()
-        if isinstance(error, CorruptionError):
-            names = ("reason", "detail", "position", "path", "advice")
-        elif isinstance(error, StorageError):
-            names = ("detail", "path", "errno")
-        elif isinstance(error, OffsetOutOfRangeError):
-            names = ("offset", "start", "end")
-        return cls(type(error).__name__, str(error), {each: getattr(error, each) for each in names})
-
-    def error(self) -> StratalogError:
-        """The error, as it was."""
-        kind = getattr(errors, self.kind, StratalogError)
-        values = dict(self.values)
-        if issubclass(kind, CorruptionError):
-            return kind(values.pop("reason"), values.pop("detail"), **values)
-        if issubclass(kind, StorageError):
-            return kind(values.pop("detail"), **values)
-        if issubclass(kind, OffsetOutOfRangeError):
-            return kind(**values)
-        made: StratalogError = kind(self.text)
-        return made
+def each_or_error(
+    parts: Sequence[Numbered], work: Callable[[Numbered], Answer]
+) -> list[Answer | tuple[int, StratalogError]]:
+    """What comes of each part. A file that cannot be read is told by its number, and the others go on."""
+    found: list[Answer | tuple[int, StratalogError]] = []
+    for each in parts:
+        try:
+            found.append(work(each))
+        except StratalogError as error:
+            found.append((each.number, error))
+    return found
 
 
 def tell(error: StratalogError, on_error: OnError | None) -> None:

@@ -1,19 +1,19 @@
 """Work spread over Spark's tasks: a function called once for each item, wherever there is a core.
 
-An answer is one small value for each item. What goes wrong with the files comes back as a value too
-(``Refused``), so that the driver can say it in one sentence; anything else is a bug, and fails the job.
+An answer is one small value for each item. What goes wrong with the files comes back as a value too, so that
+the driver can say it in one sentence; anything else is a bug, and fails the job.
 """
 
 from __future__ import annotations
 
-import gc
 import pickle
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from stratalog.spark.jobs.watching import watched
+from stratalog.spark.worker_memory import freeze_worker
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,14 +64,8 @@ def _context(spark: SparkSession) -> Any:
 
 
 def _call(work: Callable[[Item], Answer], item: Item) -> Answer:
-    _freeze()
+    freeze_worker()
     return work(item)
-
-
-@cache
-def _freeze() -> None:
-    """Spark collects garbage after every task. What lives as long as its worker need not be looked at."""
-    gc.freeze()
 
 
 def _spread_by_frame(

@@ -17,7 +17,7 @@ from stratalog.inspect.segment_order import (
 from stratalog.inspect.sources import Sources
 from stratalog.inspect.verify import FileReport
 from stratalog.spark.jobs.file_parts import FilePart, cut_file, pack, part_size
-from stratalog.spark.jobs.refusals import Refused, in_plain_words
+from stratalog.spark.jobs.refusals import in_plain_words
 from stratalog.spark.jobs.spread import cores_of, spread
 from stratalog.spark.jobs.verify_tasks import (
     PartToVerify,
@@ -46,7 +46,7 @@ class _File:
     is_last: bool
     size_bytes: int
     found: list[VerifiedPart] = field(default_factory=list)
-    refused: Refused | None = None
+    refused: StratalogError | None = None
 
 
 def verify_logs(
@@ -73,10 +73,9 @@ def verify_logs(
             yield report
         else:
             assert file.refused is not None
-            error = file.refused.error()
-            if on_error is None or not isinstance(error, StorageError):
-                raise error
-            on_error(error)
+            if on_error is None or not isinstance(file.refused, StorageError):
+                raise file.refused
+            on_error(file.refused)
         if file.is_last:
             expected = -1
 
@@ -105,7 +104,7 @@ class _VerifyJob:
                     PartToVerify(number, part, file.is_last) for part in self._cut(file, size)
                 ]
             except StratalogError as error:
-                file.refused = Refused.of(error)
+                file.refused = error
         self._verify(parts, size)
         for file in self._files:
             file.found.sort(key=lambda each: each.part.start)

@@ -14,7 +14,8 @@ from stratalog.errors import StratalogError
 from stratalog.inspect.verify import FileReport, verify_file
 from stratalog.spark.jobs.file_parts import FilePart
 from stratalog.spark.jobs.log_paths import LogPaths
-from stratalog.spark.jobs.refusals import Refused
+from stratalog.spark.jobs.refusals import each_or_error
+from stratalog.storage.filesystem import FileSystem
 from stratalog.storage.names import parse_segment_name
 
 __all__ = ["PartToVerify", "VerifiedPart", "Verifying", "merge_reports", "verify_parts"]
@@ -54,30 +55,27 @@ class VerifiedPart:
 
 def verify_parts(
     verifying: Verifying, parts: Sequence[PartToVerify]
-) -> list[VerifiedPart | tuple[int, Refused]]:
+) -> list[VerifiedPart | tuple[int, StratalogError]]:
     """Verify some parts. A file that cannot be read is told by its number, and the others are verified."""
     file_system = verifying.logs.file_system
-    found: list[VerifiedPart | tuple[int, Refused]] = []
-    for each in parts:
-        try:
-            report = verify_file(
-                each.part.path,
-                deep=verifying.deep,
-                gaps=verifying.gaps,
-                is_last_segment=each.is_last_segment,
-                expected_offset=each.expected_offset,
-                file_system=file_system,
-                max_batch_bytes=verifying.max_batch_bytes,
-                max_decompressed_bytes=verifying.max_decompressed_bytes,
-                findings_max=verifying.findings_max,
-                start=each.part.start,
-                end=each.part.end,
-            )
-        except StratalogError as error:
-            found.append((each.number, Refused.of(error)))
-        else:
-            found.append(VerifiedPart(each.number, each.part, report))
-    return found
+    return each_or_error(parts, lambda each: _verify(verifying, each, file_system))
+
+
+def _verify(verifying: Verifying, each: PartToVerify, file_system: FileSystem) -> VerifiedPart:
+    report = verify_file(
+        each.part.path,
+        deep=verifying.deep,
+        gaps=verifying.gaps,
+        is_last_segment=each.is_last_segment,
+        expected_offset=each.expected_offset,
+        file_system=file_system,
+        max_batch_bytes=verifying.max_batch_bytes,
+        max_decompressed_bytes=verifying.max_decompressed_bytes,
+        findings_max=verifying.findings_max,
+        start=each.part.start,
+        end=each.part.end,
+    )
+    return VerifiedPart(each.number, each.part, report)
 
 
 def merge_reports(
