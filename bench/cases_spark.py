@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bench.harness import Bar, Setup, Workload, case
-from bench.spark_world import World, noop, world, write_topic
+from bench.spark_world import VALUE_SIZE, World, calm, noop, world, write_topic
 from stratalog.spark.columns import DEFAULT_NAMES
 from stratalog.spark.fast_lane import plan_scan, scan
 from stratalog.spark.pruning import EVERYTHING
@@ -203,8 +204,13 @@ def write(setup: Setup) -> Workload:
         writer = writer.option("kafka.bootstrap.servers", here.broker.bootstrap)
         writer.option("kafka.acks", "1").save()
 
+    def before() -> None:
+        for written in setup.folder.glob("written-*"):
+            shutil.rmtree(written)
+        calm(setup.folder, 3 * here.records * VALUE_SIZE)
+
     warm(ours, peer)
-    return Workload(ours=ours, peer=peer, amount=here.records)
+    return Workload(ours=ours, peer=peer, amount=here.records, before=before)
 
 
 @case(

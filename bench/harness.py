@@ -76,12 +76,14 @@ class Bar:
 class Workload:
     """What is timed. ``amount`` is how much of the unit one call does (bytes, records); a slow peer may
     do less, ``peer_amount``. With a unit that is neither a rate nor seconds, the calls return the figure.
+    ``before`` is called ahead of each round of either side, and not timed.
     """
 
     ours: Call
     peer: Call | None = None
     amount: float = 1
     peer_amount: float | None = None
+    before: Callable[[], object] | None = None
 
 
 @dataclass(frozen=True)
@@ -205,6 +207,8 @@ def interleave(
     figures: list[list[float]] = [[], []]
     for _ in range(rounds):
         for side, (call, amount) in enumerate(sides):
+            if work.before is not None:
+                work.before()
             figures[side].append(one_round(call, amount, unit, repeats[side], clock))
     return figures[0], figures[1]
 

@@ -61,6 +61,7 @@ class Committing:
         self.root = root
         self.clock = clock
         self.lock_timeout_s = 0.0
+        self.threads = 1
 
     def stage(self, key: CommitKey, values: Values, **names: object) -> tuple[Piece, ...]:
         return stage(self.file_system, self.root, key, values, clock=self.clock, **names)  # type: ignore[arg-type]
@@ -79,6 +80,7 @@ class Committing:
             file_system=self.file_system,
             clock=self.clock,
             lock_timeout_s=self.lock_timeout_s,
+            threads=self.threads,
         )
 
     def put(

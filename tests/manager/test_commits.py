@@ -22,17 +22,20 @@ from stratalog.errors import (
     UnknownPartitionError,
     UsageError,
 )
+from stratalog.manager import commit_apply
 from stratalog.manager.commits import TopicPlan, discard_pieces
 from stratalog.manager.logs import open_logs
+from stratalog.manager.side_by_side import side_by_side
 from stratalog.records.builder import BatchOptions, build_batch
 from stratalog.records.layout import Codec, TimestampType
 from stratalog.records.model import Record
+from stratalog.storage import piece as piece_module
 from stratalog.storage.commit_journal import read_journal
 from stratalog.storage.commit_key import CommitKey
 from stratalog.storage.filesystem import OsFileSystem
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.piece import PieceWriter
-from stratalog.testing import Call, Facts, Fault, FaultyFileSystem, MemoryFileSystem
+from stratalog.testing import Call, Facts, Fault, FaultyFileSystem, ManualClock, MemoryFileSystem
 from stratalog.types import TopicPartition
 from tests.crash.commit_world import Fact, World
 from tests.manager.staging import Committing, batches
@@ -623,3 +626,78 @@ def test_staging_makes_the_directory_that_is_not_there(tmp_path):
     here = Committing(OsFileSystem(), str(tmp_path / "new"), SYSTEM_CLOCK)
     here.put(key(), {("t", 0): ["a"]}, TWO)
     assert here.seen() == {("t", 0): ["a"]}
+
+
+# --- several partitions at once --------------------------------------------------------------------
+
+
+def _committed(root, threads: int, configs: dict[str, object]) -> Committing:
+    here = Committing(OsFileSystem(), str(root), ManualClock())
+    here.threads = threads
+    pieces = [
+        piece
+        for task in range(3)
+        for piece in here.stage(
+            key(),
+            {("t", number): [f"{task}-{number}-{n}" for n in range(400)] for number in range(7)},
+            task=task,
+        )
+    ]
+    here.commit(key(), pieces, {"t": TopicPlan(7, configs)})
+    return here
+
+
+@pytest.mark.parametrize("configs", [{}, {"compression.type": "gzip"}, TINY])
+def test_threads_write_what_one_writes(tmp_path, monkeypatch, configs):
+    for each in (commit_apply, piece_module):
+        monkeypatch.setattr(each, "_BEGIN_BYTES", 1000)
+    one = _committed(tmp_path / "one", 1, configs)
+    several = _committed(tmp_path / "several", 4, configs)
+    assert several.seen() == one.seen()
+    logs = [path.relative_to(tmp_path / "one") for path in (tmp_path / "one").glob("t-*/*.log")]
+    assert len(logs) >= 7
+    for path in logs:
+        assert (tmp_path / "several" / path).read_bytes() == (tmp_path / "one" / path).read_bytes()
+    assert not any(name.startswith("stratalog-piece") for name in several.names())
+
+
+def test_a_thread_that_fails_leaves_a_promise_that_is_kept(tmp_path):
+    whole = _committed(tmp_path / "whole", 1, {}).seen()
+    files = FaultyFileSystem(OsFileSystem())
+    here = Committing(files, str(tmp_path / "data"), SYSTEM_CLOCK)
+    here.threads = 4
+    pieces = [
+        piece
+        for task in range(3)
+        for piece in here.stage(
+            key(),
+            {("t", number): [f"{task}-{number}-{n}" for n in range(400)] for number in range(7)},
+            task=task,
+        )
+    ]
+    files.arm(40, fault=Fault.EIO, calls={Call.WRITE})
+    with pytest.raises(StorageError) as caught:
+        here.commit(key(), pieces, {"t": TopicPlan(7)})
+    assert "promised" in caught.value.__notes__[0]
+    assert here.seen() != whole
+    with stratalog.open(tmp_path / "data"):
+        pass
+    assert here.seen() == whole
+
+
+def test_side_by_side_raises_the_first_error_and_begins_nothing_more():
+    begun = []
+
+    def work(number: int) -> int:
+        begun.append(number)
+        if number == 3:
+            raise UsageError("three")
+        return number * 2
+
+    assert side_by_side(work, range(3), 2) == [0, 2, 4]
+    for threads in (1, 2):
+        begun.clear()
+        with pytest.raises(UsageError, match="three"):
+            side_by_side(work, range(10_000), threads)
+        assert begun[:4] == [0, 1, 2, 3]
+        assert len(begun) < 10_000

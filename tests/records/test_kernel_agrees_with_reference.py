@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from stratalog.errors import CorruptionError
 from stratalog.records import _kernel, _reference
+from stratalog.records.arrow import HEADERS_TYPE, rows_of
 from stratalog.records.builder import build_batch, rows_of_records
 from stratalog.records.columns import Selection
 from stratalog.records.compression import Decompressor
@@ -206,6 +207,61 @@ def test_encode_records_agrees(made: list[Record], target: int, base: int | None
         answer = kernel.encode_records(out, rows_for(kernel, made), 0, len(made), target, base)
         answers.append((tuple(map(int, answer)), bytes(out)))
     assert answers[0] == answers[1]
+
+
+def parts_of(made: list[Record], order: list[int]) -> tuple[int, dict[str, Any]]:
+    """Columns of the records, and an order of their rows."""
+    batch = pa.record_batch(
+        {
+            "key": pa.array([each.key for each in made], pa.binary()),
+            "value": pa.array([each.value for each in made], pa.binary()),
+            "timestamp_ms": pa.array([each.timestamp for each in made], pa.int64()),
+            "headers": pa.array(
+                [[(header.key, header.value) for header in each.headers] for each in made],
+                HEADERS_TYPE,
+            ),
+        }
+    )
+    parts: dict[str, Any] = {}
+
+    def spy(count: int, **given: Any) -> None:
+        parts.update(given, count=count)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("stratalog.records.arrow.kernel.Rows", spy)
+        rows_of(batch, order=array("q", order))
+    return parts.pop("count"), parts
+
+
+@given(records(), st.lists(st.integers(0, 40), min_size=1, max_size=30), st.integers(0, 400))
+@settings(max_examples=100 * SCALE, deadline=None)
+def test_rows_in_another_order(made: list[Record], picks: list[int], target: int) -> None:
+    """Some rows, in any order, some of them twice: what their copies would give."""
+    order = [pick % len(made) for pick in picks]
+    count, parts = parts_of(made, order)
+    copies = [made[row] for row in order]
+    plain_count, plain = parts_of(copies, list(range(len(copies))))
+    plain.pop("order")
+    answers = []
+    for kernel in (_kernel, _reference):
+        for rows in (kernel.Rows(count, **parts), kernel.Rows(plain_count, **plain)):
+            assert rows.count == len(order)
+            out = bytearray()
+            answer = kernel.encode_records(out, rows, 0, rows.count, target)
+            hashed = array("i", bytes(4 * rows.count))
+            assert kernel.hash_keys(rows, 7, memoryview(hashed)) == 0
+            answers.append((tuple(map(int, answer)), bytes(out), hashed))
+    assert all(each == answers[0] for each in answers)
+
+
+@pytest.mark.parametrize("kernel", [_kernel, _reference])
+def test_an_order_of_rows_that_are_not_there_is_refused(kernel: Any) -> None:
+    for order in ([2], [-1], [0, 1 << 62]):
+        with pytest.raises(ValueError, match="no such row"):
+            kernel.Rows(2, order=array("q", order))
+    with pytest.raises(ValueError, match="bring their offsets"):
+        kernel.Rows(1, offsets=(array("q", [5]), 0), order=array("q", [0]))
+    assert kernel.Rows(2, order=array("q")).count == 0
 
 
 @given(

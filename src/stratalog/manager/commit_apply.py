@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from stratalog.manager.transactions import latest_epoch
 from stratalog.records.layout import ROW_WIDTH, Row
@@ -19,6 +19,9 @@ from stratalog.storage.piece import Piece
 from stratalog.storage.piece_reader import WINDOW_BYTES, BatchWindow, BatchWindows, open_piece
 
 __all__ = ["NOTHING", "Reached", "append_rest", "apply_pieces", "compare_log"]
+
+#: The disk begins with so much at a time, while the next bytes are copied.
+_BEGIN_BYTES: Final = 8 << 20
 
 
 class Reached(NamedTuple):
@@ -72,10 +75,16 @@ def _append(
     try:
         position = _position_of(BatchWindows(file, piece.size_bytes), skipped)
         windows = BatchWindows(file, piece.size_bytes, position=position)
+        begun = position
         while not windows.is_over:
             window = _next_window(windows, log)
             assign_offsets(window.data, next_offset=log.log_end, leader_epoch=latest_epoch(log))
             log.append_as_follower(window.data)
+            # The log has these bytes now. Without this, a commit would take memory twice.
+            file.forget(window.position, len(window.data))
+            if window.end - begun >= _BEGIN_BYTES:
+                log.begin_sync()
+                begun = window.end
     finally:
         file.close()
 

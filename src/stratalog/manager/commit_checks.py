@@ -8,6 +8,7 @@ replay needs no more than to compare.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Final
 
 from stratalog.errors import CorruptionError, InvalidRecordError, InvalidTimestampError
@@ -24,7 +25,7 @@ from stratalog.storage.piece import (
     add_to_digest,
     check_plain_batch,
 )
-from stratalog.storage.piece_reader import BatchWindow, BatchWindows, check_piece, open_piece
+from stratalog.storage.piece_reader import BatchWindow, checked_windows, open_piece
 from stratalog.storage.producers import Origin
 from stratalog.types import NO_TIMESTAMP
 
@@ -41,23 +42,20 @@ def admit_piece(
     CorruptionError where the piece is not what its task has told, InvalidRecordError and its kinds where
     the topic does not take its records.
     """
+    admission = _Admission(config, now_ms)
     try:
         file = open_piece(file_system, root, piece)
-    except CorruptionError as error:
-        raise _advised(error) from None
-    try:
         try:
-            check_piece(file, piece)
-        except CorruptionError as error:
-            raise _advised(error) from None
-        admission = _Admission(config, now_ms)
-        if not admission.rules.changes_batches:
-            for window in BatchWindows(file, piece.size_bytes):
+            windows = checked_windows(file, piece)
+            if admission.rules.changes_batches:
+                return _prepared(file_system, root, piece, admission, windows)
+            for window in windows:
                 admission.check(window)
             return piece
-        return _prepared(file_system, root, piece, admission, BatchWindows(file, piece.size_bytes))
-    finally:
-        file.close()
+        finally:
+            file.close()
+    except CorruptionError as error:
+        raise _advised(error) from None
 
 
 class _Admission:
@@ -107,7 +105,7 @@ def _prepared(
     root: str,
     piece: Piece,
     admission: _Admission,
-    windows: BatchWindows,
+    windows: Iterator[BatchWindow],
 ) -> Piece:
     name = prepared_name(piece)
     path = os.path.join(root, name)

@@ -28,6 +28,7 @@ from stratalog.manager.commit_checks import admit_piece, prepared_name
 from stratalog.manager.commit_plan import PieceFile, ordered_pieces, plan_sweep, plan_ways
 from stratalog.manager.commit_replay import Replay
 from stratalog.manager.directory import LogDirectory
+from stratalog.manager.side_by_side import side_by_side
 from stratalog.storage.commit_journal import CommitJournal, read_journal
 from stratalog.storage.commit_key import CommitKey
 from stratalog.storage.commit_records import (
@@ -110,18 +111,20 @@ def commit_pieces(
     file_system: FileSystem | None = None,
     clock: Clock = SYSTEM_CLOCK,
     lock_timeout_s: float = 10.0,
+    threads: int = 1,
 ) -> CommitResult:
     """Put pieces into the logs of the directory that they were staged in, all of them once.
 
     Called again with the same key, it finds that and does nothing. ``topics`` are those to create where they
     are not there. Where another commit is under way it is waited for; where a broker or another writer has
     the directory open for longer than ``lock_timeout_s``, LockedError. What cannot be is refused before
-    anything has changed; an error that comes later says that the commit will happen.
+    anything has changed; an error that comes later says that the commit will happen. ``threads`` is how many
+    partitions are worked on at once.
     """
     listed = list(pieces)
     logs = _opened(os.fspath(root), file_system or OsFileSystem(), clock, lock_timeout_s)
     try:
-        result = logs.commit(key, listed, topics)
+        result = logs.commit(key, listed, topics, threads=threads)
     except BaseException as error:
         try:
             logs.close()
@@ -248,6 +251,8 @@ class DirectoryCommits:
         key: CommitKey,
         pieces: Iterable[Piece],
         topics: Mapping[str, TopicPlan] | None = None,
+        *,
+        threads: int = 1,
     ) -> CommitResult:
         """See :func:`commit_pieces`."""
         self.settle()
@@ -257,17 +262,15 @@ class DirectoryCommits:
             found = state.done_as(key)
             self._tidy()
             return self._result(key, None if found is None else found.spans, was_done_before=True)
-        intent = self._plan(key, listed, topics or {})
+        intent = self._plan(key, listed, topics or {}, threads)
         if not intent.partitions and not intent.topics:
             self._journal.append(Done(intent.number, key, ()))
             return self._result(key, ())
         self._journal.append(intent)
         try:
             self._create_topics(intent)
-            for each in intent.partitions:
-                log = self._log_of(each.place)
-                apply_pieces(log, self._file_system, self._root, each.pieces)
-                assert log.log_end == each.start + each.records, f"{each.place} grew by itself"
+            logs = [(self._log_of(each.place), each) for each in intent.partitions]
+            side_by_side(self._apply, logs, threads)
             spans = tuple(_plain_span(each) for each in intent.partitions)
             self._journal.append(Done(intent.number, key, spans))
         except StratalogError as error:
@@ -276,8 +279,13 @@ class DirectoryCommits:
                 "second try finds it done"
             )
             raise
-        self._tidy()
+        self._tidy(threads)
         return self._result(key, spans)
+
+    def _apply(self, planned: tuple[PartitionLog, PartitionIntent]) -> None:
+        log, intent = planned
+        apply_pieces(log, self._file_system, self._root, intent.pieces)
+        assert log.log_end == intent.start + intent.records, f"{intent.place} grew by itself"
 
     def _result(
         self,
@@ -298,39 +306,35 @@ class DirectoryCommits:
         key: CommitKey,
         pieces: Mapping[TopicPartition, tuple[Piece, ...]],
         topics: Mapping[str, TopicPlan],
+        threads: int,
     ) -> Intent:
         now_ms = self._clock.now_ms()
         new = self._new_topics(pieces, topics)
-        made: list[str] = []
+        configs = {place: self._config_of(place, new) for place in pieces}
+        listed = [piece for each in pieces.values() for piece in each]
+
+        def admit(piece: Piece) -> Piece:
+            config = configs[piece.place]
+            return admit_piece(self._file_system, self._root, piece, config, now_ms)
+
         try:
             # All is looked at before the first log is opened.
-            admitted = {
-                place: [
-                    self._admit(piece, self._config_of(place, new), now_ms, made)
-                    for piece in listed
-                ]
-                for place, listed in pieces.items()
-            }
+            admitted = side_by_side(admit, listed, threads)
+            by_place: dict[TopicPartition, list[Piece]] = {place: [] for place in pieces}
+            for piece in admitted:
+                by_place[piece.place].append(piece)
             partitions = tuple(
-                self._plan_partition(place, listed, new) for place, listed in admitted.items()
+                self._plan_partition(place, each, new) for place, each in by_place.items()
             )
-            if made:
+            if admitted != listed:
                 self._file_system.sync_dir(self._root)
         except BaseException:
             with suppress(StorageError):
-                for name in made:
-                    self._file_system.unlink(os.path.join(self._root, name))
+                for piece in listed:
+                    self._file_system.unlink(os.path.join(self._root, prepared_name(piece)))
             raise
         number = self._journal.state.last_number + 1
         return Intent(number, key, now_ms, partitions, tuple(new.values()))
-
-    def _admit(self, piece: Piece, config: LogConfig, now_ms: int, made: list[str]) -> Piece:
-        """``made`` gets the name of what is written in the place of what was staged."""
-        made.append(prepared_name(piece))
-        admitted = admit_piece(self._file_system, self._root, piece, config, now_ms)
-        if admitted.name == piece.name:
-            made.pop()
-        return admitted
 
     def _plan_partition(
         self, place: TopicPartition, pieces: list[Piece], new: Mapping[str, NewTopic]
@@ -400,13 +404,13 @@ class DirectoryCommits:
                     directory=self._directory,
                 )
 
-    def _tidy(self) -> None:
+    def _tidy(self, threads: int = 1) -> None:
         """What may fail without harm: the commit is done."""
         with suppress(StorageError):
-            self._sweep()
+            self._sweep(threads)
             self._journal.compact_if_grown()
 
-    def _sweep(self) -> None:
+    def _sweep(self, threads: int) -> None:
         """Remove the pieces that nobody needs any more."""
         state = self._journal.state
         names = [
@@ -423,8 +427,8 @@ class DirectoryCommits:
                 if found is not None:
                     files.append(PieceFile(name, found.modified_ms))
             gone += plan_sweep(files, state, now_ms)[0]
-        for name in gone:
-            self._file_system.unlink(os.path.join(self._root, name))
+        paths = [os.path.join(self._root, name) for name in gone]
+        side_by_side(self._file_system.unlink, paths, threads)
 
 
 def _plain_span(partition: PartitionIntent) -> CommittedSpan:

@@ -377,12 +377,14 @@ class Logs:
         key: CommitKey,
         pieces: Iterable[Piece],
         topics: Mapping[str, TopicPlan] | None = None,
+        *,
+        threads: int = 1,
     ) -> CommitResult:
         """Put pieces that tasks have staged in the first directory into its logs, all of them once; see
         ``manager.commits.commit_pieces``, which opens the directory for just that."""
         self._check_writable()
         with self._lock:
-            return self._commits[0].commit(key, pieces, topics)
+            return self._commits[0].commit(key, pieces, topics, threads=threads)
 
     def now_ms(self) -> int:
         return self._clock.now_ms()

@@ -124,6 +124,7 @@ class Rows:
         key: tuple[_Buffer | None, _Buffer, _Buffer, int] | None = None,
         value: tuple[_Buffer | None, _Buffer, _Buffer, int] | None = None,
         headers: tuple[_Buffer | None, _Buffer, int, Any, Any] | None = None,
+        order: _Buffer | None = None,
     ) -> None: ...
 
 def encode_records(

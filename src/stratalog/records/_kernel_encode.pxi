@@ -15,11 +15,14 @@ cdef class Rows:
     row) or None for counting from the batch's base, ``key`` and ``value`` (validity or None, int32
     offsets, bytes, first row) or None for all null, ``headers`` (validity or None, int32 ends,
     first row, keys, values) or None. A timestamp becomes value * multiply // divide milliseconds.
+    With ``order``, int64 numbers of rows, the rows are those of the columns, in that order: a part of
+    them is written without being copied first. Such rows bring no offsets.
     The buffers are held, and must not change while they are.
     """
 
     cdef readonly int64_t count
     cdef list held
+    cdef const int64_t* order
     cdef const uint8_t* timestamp_valid
     cdef const int64_t* timestamps
     cdef int64_t first_timestamp
@@ -41,7 +44,8 @@ cdef class Rows:
     cdef int64_t header_count
 
     def __init__(self, int64_t count, *, timestamps=None, int64_t multiply=1, int64_t divide=1,
-                 int64_t default_timestamp=-1, offsets=None, key=None, value=None, headers=None):
+                 int64_t default_timestamp=-1, offsets=None, key=None, value=None, headers=None,
+                 order=None):
         if count < 0 or multiply < 1 or divide < 1:
             raise ValueError("a count of rows and a scale are positive")
         if self.held is not None:
@@ -81,6 +85,10 @@ cdef class Rows:
                 raise ValueError("a column is shorter than its row count")
             self.header_key = self.field(keys, self.header_count)
             self.header_value = self.field(values, self.header_count)
+        if order is not None:
+            if self.offsets != NULL:
+                raise ValueError("rows that bring their offsets have an order")
+            self.count = self.check_order(order, count)
 
     @property
     def has_offsets(self):
@@ -91,6 +99,15 @@ cdef class Rows:
     def has_headers(self):
         """Whether any row may bring record headers."""
         return self.has_header_column and self.header_count > 0
+
+    cdef int64_t check_order(self, buffer, int64_t count) except -1:
+        cdef int64_t size = len(memoryview(buffer).cast("B")) // 8
+        cdef int64_t i
+        self.order = <const int64_t*>self.hold(buffer, size * 8, 8)
+        for i in range(size):
+            if self.order[i] < 0 or self.order[i] >= count:
+                raise ValueError("no such row")
+        return size
 
     cdef int starts_at(self, int64_t first) except -1:
         if first < 0:
@@ -142,8 +159,14 @@ cdef inline int field_of(const Field* f, bint present, int64_t row, Cursor* data
     return REASON_NONE
 
 
+cdef inline int64_t row_of(Rows rows, int64_t row) noexcept nogil:
+    """Where in the columns a row stands."""
+    return row if rows.order == NULL else rows.order[row]
+
+
 cdef inline int64_t timestamp_of(Rows rows, int64_t row) noexcept nogil:
     cdef int64_t value
+    row = row_of(rows, row)
     if rows.timestamps == NULL or not get_bit(rows.timestamp_valid, rows.first_timestamp + row):
         return rows.default_timestamp
     value = rows.timestamps[rows.first_timestamp + row]
@@ -200,6 +223,7 @@ cdef inline uint8_t* put64(uint8_t* out, int64_t value) noexcept nogil:
 cdef int header_range(Rows rows, int64_t row, int64_t* start, int64_t* end) noexcept nogil:
     start[0] = 0
     end[0] = 0
+    row = row_of(rows, row)
     if not rows.has_header_column or not get_bit(rows.list_valid, rows.first_list + row):
         return REASON_NONE
     start[0] = rows.list_ends[rows.first_list + row]
@@ -296,9 +320,10 @@ cdef int encode_some(Rows rows, Encoding* e, uint8_t* out, int64_t room) noexcep
         delta = offset - e.base_offset
         if delta > INT32_MAX:
             return REASON_NONE
-        reason = field_of(&rows.key, rows.has_key, e.row, &key, &key_size)
+        reason = field_of(&rows.key, rows.has_key, row_of(rows, e.row), &key, &key_size)
         if reason == REASON_NONE:
-            reason = field_of(&rows.value, rows.has_value, e.row, &value, &value_size)
+            reason = field_of(&rows.value, rows.has_value, row_of(rows, e.row), &value,
+                              &value_size)
         rest = 1
         if rows.has_header_column and reason == REASON_NONE:
             reason = header_range(rows, e.row, &header_start, &header_end)
@@ -432,9 +457,9 @@ def encode_messages(bytearray out not None, Rows rows not None, int64_t row, int
         while i < row_end:
             reason = offset_of(rows, i, row, base_offset, &offset)
             if reason == REASON_NONE:
-                reason = field_of(&rows.key, rows.has_key, i, &key, &key_size)
+                reason = field_of(&rows.key, rows.has_key, row_of(rows, i), &key, &key_size)
             if reason == REASON_NONE:
-                reason = field_of(&rows.value, rows.has_value, i, &value, &value_size)
+                reason = field_of(&rows.value, rows.has_value, row_of(rows, i), &value, &value_size)
             if reason != REASON_NONE:
                 break
             size = (overhead + (key_size if key_size > 0 else 0)
@@ -459,8 +484,8 @@ def encode_messages(bytearray out not None, Rows rows not None, int64_t row, int
     with nogil:
         for i in range(row, i):
             offset_of(rows, i, row, base_offset, &offset)
-            field_of(&rows.key, rows.has_key, i, &key, &key_size)
-            field_of(&rows.value, rows.has_value, i, &value, &value_size)
+            field_of(&rows.key, rows.has_key, row_of(rows, i), &key, &key_size)
+            field_of(&rows.value, rows.has_value, row_of(rows, i), &value, &value_size)
             start = p
             p = put64(p, offset - first if relative else offset)
             p += 8  # size and CRC, when the end is known

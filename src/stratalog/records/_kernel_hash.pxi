@@ -40,7 +40,7 @@ def hash_keys(Rows rows not None, int32_t partitions, int32_t[::1] out not None)
     cdef int32_t* place = &out[0]
     with nogil:
         for row in range(rows.count):
-            reason = field_of(&rows.key, rows.has_key, row, &data, &size)
+            reason = field_of(&rows.key, rows.has_key, row_of(rows, row), &data, &size)
             if reason != REASON_NONE:
                 break
             if size < 0:

@@ -1135,6 +1135,7 @@ class Rows:
         key: tuple[Any, Any, Any, int] | None = None,
         value: tuple[Any, Any, Any, int] | None = None,
         headers: tuple[Any, Any, int, Any, Any] | None = None,
+        order: Any = None,
     ) -> None:
         if count < 0 or multiply < 1 or divide < 1:
             raise ValueError("a count of rows and a scale are positive")
@@ -1165,6 +1166,18 @@ class Rows:
                 raise ValueError("a column is shorter than its row count")
             self._header_key = _Field(keys, self._header_count)
             self._header_value = _Field(values, self._header_count)
+        self._order = None
+        if order is not None:
+            if offsets is not None:
+                raise ValueError("rows that bring their offsets have an order")
+            data = _bytes_of(order)
+            self._order = struct.unpack_from(f"={len(data) // 8}q", data)
+            self.count = len(self._order)
+            if any(not 0 <= row < count for row in self._order):
+                raise ValueError("no such row")
+
+    def _row(self, row: int) -> int:
+        return row if self._order is None else self._order[row]
 
     @property
     def has_offsets(self) -> bool:
@@ -1178,6 +1191,7 @@ class Rows:
         if self._timestamps is None:
             return self._default_timestamp
         valid, values, first = self._timestamps
+        row = self._row(row)
         if not _bit(None if valid is None else _bytes_of(valid), first + row):
             return self._default_timestamp
         (value,) = struct.unpack_from("=q", _bytes_of(values), (first + row) * 8)
@@ -1198,15 +1212,16 @@ class Rows:
         return int(offset)
 
     def key(self, row: int) -> bytes | None:
-        return None if self._key is None else self._key[row]
+        return None if self._key is None else self._key[self._row(row)]
 
     def value(self, row: int) -> bytes | None:
-        return None if self._value is None else self._value[row]
+        return None if self._value is None else self._value[self._row(row)]
 
     def headers(self, row: int) -> list[tuple[bytes, bytes | None]]:
         if self._headers is None:
             return []
         valid, ends, first, _, _ = self._headers
+        row = self._row(row)
         if not _bit(None if valid is None else _bytes_of(valid), first + row):
             return []
         start, end = struct.unpack_from("=ii", _bytes_of(ends), (first + row) * 4)

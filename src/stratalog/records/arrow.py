@@ -124,9 +124,14 @@ def _headers_array(rows: int, ends: Any, count: int, keys: Any, values: Any) -> 
 
 
 def rows_of(
-    data: pa.RecordBatch, *, keep_offsets: bool = False, default_timestamp: int = -1
+    data: pa.RecordBatch,
+    *,
+    keep_offsets: bool = False,
+    default_timestamp: int = -1,
+    order: Any = None,
 ) -> kernel.Rows:
-    """Arrow columns as rows for the builder; columns of other names are left alone.
+    """Arrow columns as rows for the builder; columns of other names are left alone. With ``order``, a
+    buffer of int64, the rows of those numbers, in that order.
 
     ``key`` and ``value`` may be any binary or string type, ``timestamp`` a timestamp of any unit or
     int64 milliseconds (``timestamp_ms`` wins where both are there: it is exact), ``headers`` a list or
@@ -152,6 +157,7 @@ def rows_of(
         key=_binary(_column(data, "key", pa.binary())),
         value=_binary(_column(data, "value", pa.binary())),
         headers=_headers(data),
+        order=order,
     )
 
 

@@ -18,6 +18,8 @@ from stratalog.types import TopicPartition
 if TYPE_CHECKING:
     import numpy as np
 
+    Numbers = np.ndarray[Any, Any]
+
 __all__ = ["RowGroups"]
 
 _SMALL: Final = 1 << 15  # what a 16-bit number can tell apart: those are sorted in one pass
@@ -48,11 +50,12 @@ class RowGroups:
     def count_of(self, topic: str) -> int:
         return self._counts.get(topic, self._new_count)
 
-    def of(self, batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
-        """The groups of a batch."""
+    def of(self, batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, Numbers | None]]:
+        """The groups of a batch: the numbers of their rows, None for all. Nothing is copied: the columns
+        are read row by row only when the records are made."""
         self._turn += 1
         if self._topic is not None:
-            yield from self._of_topic(self._topic, batch)
+            yield from self._of_topic(self._topic, batch, None)
             return
         index = batch.schema.get_field_index("topic")
         if index < 0:
@@ -61,35 +64,32 @@ class RowGroups:
         if topics.null_count:
             raise InvalidRecordError("the topic of a row is null: every row needs one")
         names = topics.dictionary.to_pylist()
-        for number, rows in _grouped(batch, topics.indices.to_numpy(zero_copy_only=False)):
+        for number, rows in _grouped(topics.indices.to_numpy(zero_copy_only=False), None):
             check_topic(names[number])
-            yield from self._of_topic(names[number], rows)
+            yield from self._of_topic(names[number], batch, rows)
 
     def _of_topic(
-        self, topic: str, batch: pa.RecordBatch
-    ) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
-        partitions = self._partitions(topic, batch)
+        self, topic: str, batch: pa.RecordBatch, rows: Numbers | None
+    ) -> Iterator[tuple[TopicPartition, Numbers | None]]:
+        partitions = self._partitions(topic, batch, rows)
         if isinstance(partitions, int):
-            yield TopicPartition(topic, partitions), batch
+            yield TopicPartition(topic, partitions), rows
             return
-        for number, rows in _grouped(batch, partitions):
-            yield TopicPartition(topic, number), rows
+        for number, part in _grouped(partitions, rows):
+            yield TopicPartition(topic, number), part
 
-    def _partitions(self, topic: str, batch: pa.RecordBatch) -> int | np.ndarray[Any, Any]:
-        """One number for all rows, or one for each."""
+    def _partitions(self, topic: str, batch: pa.RecordBatch, rows: Numbers | None) -> int | Numbers:
+        """One number for all the rows, or one for each."""
         import numpy as np
 
         count = self.count_of(topic)
-        index = batch.schema.get_field_index("partition")
-        named = None if index < 0 else batch.column(index)
-        if named is not None and named.null_count == len(named):
-            named = None
+        named = _named_partitions(batch, rows)
         has_keys = self._by_key and batch.schema.get_field_index("key") >= 0
         if named is None and (count == 1 or not has_keys):
             return self._turn % count
-        chosen = np.full(batch.num_rows, -1, np.int32)
+        chosen = np.full(batch.num_rows if rows is None else len(rows), -1, np.int32)
         if has_keys and count > 1:
-            reason = kernel.hash_keys(rows_of(batch), count, chosen.data)
+            reason = kernel.hash_keys(rows_of(batch, order=rows), count, chosen.data)
             if reason:
                 raise refuse_row(0, reason)
         chosen[chosen < 0] = self._turn % count
@@ -106,10 +106,17 @@ class RowGroups:
         return chosen
 
 
-def _grouped(
-    batch: pa.RecordBatch, numbers: np.ndarray[Any, Any]
-) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows by their numbers, each group in the order in which its rows came."""
+def _named_partitions(batch: pa.RecordBatch, rows: Numbers | None) -> pa.Array | None:
+    """The partitions that the rows name themselves; None where no row does."""
+    index = batch.schema.get_field_index("partition")
+    if index < 0:
+        return None
+    named = batch.column(index) if rows is None else batch.column(index).take(pa.array(rows))
+    return None if named.null_count == len(named) else named
+
+
+def _grouped(numbers: Numbers, rows: Numbers | None) -> Iterator[tuple[int, Numbers | None]]:
+    """``rows`` by their numbers, each group in the order in which its rows came."""
     import numpy as np
 
     if len(numbers) == 0:
@@ -118,11 +125,9 @@ def _grouped(
         numbers = numbers.astype(np.int16)
     first = int(numbers[0])
     if (numbers == first).all():
-        yield first, batch
+        yield first, rows
         return
     order = np.argsort(numbers, kind="stable")
-    ordered = batch.take(pa.array(order))
     ends = np.flatnonzero(np.diff(numbers[order])) + 1
-    starts = [0, *ends.tolist()]
-    for start, end in zip(starts, [*ends.tolist(), batch.num_rows], strict=True):
-        yield int(numbers[order[start]]), ordered.slice(start, end - start)
+    for part in np.split(order, ends):
+        yield int(numbers[part[0]]), part if rows is None else rows[part]

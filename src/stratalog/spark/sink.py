@@ -38,6 +38,8 @@ __all__ = ["BatchSink", "StagedPieces", "StreamSink"]
 
 _BATCH_ID: Final = "streaming.sql.batchId"
 _QUERY_ID: Final = "sql.streaming.queryId"
+#: How many partitions the driver writes to at once: it has nothing else to do then.
+_COMMIT_THREADS: Final = 4
 
 
 @dataclass(frozen=True)
@@ -163,6 +165,7 @@ def _commit(plan: SinkPlan, key: CommitKey, messages: Sequence[WriterCommitMessa
             topics={name: TopicPlan(plan.new_count, plan.options.configs) for name in sorted(new)},
             lock_timeout_s=plan.options.lock_timeout_s,
             clock=SYSTEM_CLOCK,
+            threads=_COMMIT_THREADS,
         )
     except CorruptionError as error:
         if error.reason != "piece_missing":

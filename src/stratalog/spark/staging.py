@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from stratalog.clock import SYSTEM_CLOCK
 from stratalog.manager.appending import fit_sizes
+from stratalog.records import kernel
 from stratalog.records.arrow import HEADERS_TYPE, rows_of
 from stratalog.records.builder import BatchBuilder, BatchOptions
 from stratalog.spark.row_groups import RowGroups
@@ -68,8 +69,8 @@ def stage_rows(
     try:
         for gathered in _gathered(batches, options.stage_bytes):
             now_ms = SYSTEM_CLOCK.now_ms()
-            for place, rows in groups.of(gathered):
-                encoder.append(place, rows, now_ms)
+            for place, order in groups.of(gathered):
+                encoder.append(place, rows_of(gathered, default_timestamp=now_ms, order=order))
         return writer.finish()
     except BaseException:
         writer.abandon()
@@ -106,13 +107,12 @@ class _Encoder:
         )
         self._builders: dict[str, BatchBuilder] = {}
 
-    def append(self, place: TopicPartition, data: pa.RecordBatch, now_ms: int) -> None:
+    def append(self, place: TopicPartition, rows: kernel.Rows) -> None:
         builder = self._builders.get(place.topic)
         if builder is None:
             sizes = fit_sizes(self._configs[place.topic], self._options)
             builder = BatchBuilder(replace(self._options, batch_bytes=sizes.batch_bytes))
             self._builders[place.topic] = builder
-        rows = rows_of(data, default_timestamp=now_ms)
         row = 0
         while row < rows.count:
             row = builder.append(rows, row=row, out_bytes_max=_OUT_BYTES)

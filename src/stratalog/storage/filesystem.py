@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import functools
 import mmap
 import os
 import stat
+from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
-from typing import Final, NamedTuple, Protocol, Self
+from typing import Final, NamedTuple, Protocol, Self, cast
 
 from stratalog.errors import LockedError, StorageError
 
@@ -34,6 +37,8 @@ Bytes = bytes | bytearray | memoryview
 
 _datasync: Final = getattr(os, "fdatasync", os.fsync)  # macOS has only the latter
 _MAP_POPULATE: Final[int] = getattr(mmap, "MAP_POPULATE", 0)  # Linux: one call, not a fault a page
+
+_SYNC_FILE_RANGE_WRITE: Final = 2
 
 #: Explicit, not left to the umask: a log may hold anything.
 _FILE_MODE: Final = 0o600
@@ -84,6 +89,11 @@ class ReadableFile(Protocol):
         """Say that these bytes will be wanted soon, so that the disk may start; never an error."""
         ...
 
+    def forget(self, position: int, size: int) -> None:
+        """Say that these bytes are not wanted again, so that others may have their memory; never an
+        error."""
+        ...
+
     def fileno(self) -> int:
         """The descriptor, for ``sendfile``; -1 where there is none."""
         ...
@@ -100,6 +110,11 @@ class WritableFile(ReadableFile, Protocol):
 
     def truncate(self, size: int) -> None:
         """Cut the file, or make it longer with zeros that take no room yet."""
+        ...
+
+    def begin_sync(self, position: int, size: int) -> None:
+        """Have the disk begin with these bytes, so that a ``sync`` later waits for less. Nothing is said
+        of when they are there; never an error: ``sync`` tells."""
         ...
 
     def sync(self) -> None:
@@ -376,6 +391,11 @@ class OsReadableFile:
             return
         os.posix_fadvise(self._fd, position, size, os.POSIX_FADV_WILLNEED)
 
+    def forget(self, position: int, size: int) -> None:
+        if hasattr(os, "posix_fadvise"):
+            with suppress(OSError):
+                os.posix_fadvise(self._fd, position, size, os.POSIX_FADV_DONTNEED)
+
     def _is_cached(self, position: int) -> bool:
         # Asking for what is there already costs a look-up of every page: one byte tells for all.
         if not hasattr(os, "RWF_NOWAIT"):
@@ -430,11 +450,29 @@ class OsWritableFile(OsReadableFile):
         except OSError as error:
             raise _refused(error, self.path) from None
 
+    def begin_sync(self, position: int, size: int) -> None:
+        begin = _sync_file_range()
+        if begin is not None:
+            begin(self._fd, position, size, _SYNC_FILE_RANGE_WRITE)
+
     def sync(self) -> None:
         try:
             _datasync(self._fd)
         except (OSError, ValueError) as error:  # ValueError: closed
             raise _refused(error, self.path) from None
+
+
+@functools.cache
+def _sync_file_range() -> Callable[[int, int, int, int], object] | None:
+    """Linux has it, and Python does not show it."""
+    import ctypes
+
+    try:
+        found = ctypes.CDLL(None).sync_file_range
+    except (OSError, AttributeError):
+        return None
+    found.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    return cast("Callable[[int, int, int, int], object]", found)
 
 
 def _dir_entry(entry: os.DirEntry[str]) -> DirEntry:

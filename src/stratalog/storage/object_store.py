@@ -231,6 +231,9 @@ class _StoredFile:
     def read_ahead(self, position: int, size: int) -> None:
         self._wanted = range(position, min(position + size, self._size))
 
+    def forget(self, position: int, size: int) -> None:
+        pass
+
     def fileno(self) -> int:
         return -1
 

@@ -226,6 +226,10 @@ class PartitionLog:
 
     # Onto the disk.
 
+    def begin_sync(self) -> None:
+        """Have the disk begin with what was appended: a sync later waits for less."""
+        self._state.active.begin_sync()
+
     def sync(self) -> int:
         """Wait until all that is written now is on the disk; up to which offset that is. One sync
         serves everyone who waits."""

@@ -59,6 +59,8 @@ NO_DIGEST: Final = 0
 
 _ROWS_AT_ONCE: Final = 512
 _OPEN_FILES_MAX: Final = 128
+#: The disk begins with so much at a time, while the next records are made.
+_BEGIN_BYTES: Final = 8 << 20
 _DIGESTED: Final = struct.Struct(">iI")
 _NOT_PLAIN: Final = TRANSACTIONAL_MASK | CONTROL_MASK | APPEND_TIME_MASK
 
@@ -210,6 +212,10 @@ class PieceWriter:
                 )
                 file.write_at(growing.written_bytes, part)
                 growing.written_bytes += len(part)
+            waiting = growing.written_bytes - growing.begun_bytes
+            if waiting >= _BEGIN_BYTES:
+                file.begin_sync(growing.begun_bytes, waiting)
+                growing.begun_bytes = growing.written_bytes
 
     def _begin(self, place: TopicPartition) -> _Growing:
         check_topic(place.topic)
@@ -292,6 +298,7 @@ class _Growing:
         self.name = name
         self.size_bytes = 0
         self.written_bytes = 0
+        self.begun_bytes = 0  # of those, what the disk was told to begin with
         self.next_offset = 0
         self._place = place
         self._batches = 0

@@ -23,10 +23,18 @@ from stratalog.records.reasons import corruption
 from stratalog.storage.filesystem import FileSystem, ReadableFile
 from stratalog.storage.piece import NO_DIGEST, Piece, add_to_digest
 
-__all__ = ["WINDOW_BYTES", "BatchWindow", "BatchWindows", "check_piece", "open_piece"]
+__all__ = [
+    "WINDOW_BYTES",
+    "BatchWindow",
+    "BatchWindows",
+    "check_piece",
+    "checked_windows",
+    "open_piece",
+]
 
-#: What is in memory of a piece at a time, unless one of its batches is larger.
-WINDOW_BYTES: Final = 4 << 20
+#: What is in memory of a piece at a time, unless one of its batches is larger: what is read stays in the
+#: core's cache until it is written again.
+WINDOW_BYTES: Final = 512 << 10
 _ROWS_MAX: Final = 512
 
 
@@ -127,14 +135,16 @@ def open_piece(file_system: FileSystem, root: str, piece: Piece) -> ReadableFile
     return file
 
 
-def check_piece(file: ReadableFile, piece: Piece, *, check: Check = Check.CRC) -> None:
-    """CorruptionError where the file does not hold the batches that the piece is said to hold."""
+def checked_windows(file: ReadableFile, piece: Piece) -> Iterator[BatchWindow]:
+    """The batches of a piece, their CRCs right. CorruptionError, after the last one at the latest, where they
+    are not those that the piece is said to hold."""
     batches = records = 0
     digest = NO_DIGEST
-    for window in BatchWindows(file, piece.size_bytes, check=check):
+    for window in BatchWindows(file, piece.size_bytes, check=Check.CRC):
         batches += window.batches
         records += sum(window.rows[Row.RECORD_COUNT : window.batches * ROW_WIDTH : ROW_WIDTH])
         digest = add_to_digest(digest, window.rows, window.batches)
+        yield window
     if (batches, records, digest) != (piece.batches, piece.records, piece.digest):
         raise CorruptionError(
             "piece_damaged",
@@ -142,3 +152,9 @@ def check_piece(file: ReadableFile, piece: Piece, *, check: Check = Check.CRC) -
             f"{piece.batches} of {piece.records} with {piece.digest:08x}",
             path=file.path,
         )
+
+
+def check_piece(file: ReadableFile, piece: Piece) -> None:
+    """CorruptionError where the file does not hold the batches that the piece is said to hold."""
+    for _ in checked_windows(file, piece):
+        pass

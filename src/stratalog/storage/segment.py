@@ -457,6 +457,10 @@ class ActiveSegment(Segment):
         """The index files hold all entries already."""
         self._written = [len(self._index.offsets), len(self._index.times)]
 
+    def begin_sync(self) -> None:
+        """Have the disk begin with the batches; those that are there already are passed over."""
+        self._log.begin_sync(0, self.size_bytes)
+
     def sync_log(self) -> None:
         """Wait until the batches are on the disk."""
         self._log.sync()

@@ -251,6 +251,9 @@ class _FaultyReadableFile:
     def read_ahead(self, position: int, size: int) -> None:
         self._inner.read_ahead(position, size)
 
+    def forget(self, position: int, size: int) -> None:
+        self._inner.forget(position, size)
+
     def close(self) -> None:
         self._inner.close()
 
@@ -273,6 +276,9 @@ class _FaultyWritableFile(_FaultyReadableFile):
     def truncate(self, size: int) -> None:
         call = Call.EXTEND if size > self._inner.size() else Call.TRUNCATE
         self._file_system.call(call, self.path, lambda: self._inner.truncate(size))
+
+    def begin_sync(self, position: int, size: int) -> None:
+        self._inner.begin_sync(position, size)
 
     def sync(self) -> None:
         def fail(_: Fault) -> None:

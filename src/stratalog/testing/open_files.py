@@ -49,6 +49,9 @@ class MemoryReadableFile:
     def read_ahead(self, position: int, size: int) -> None:
         pass
 
+    def forget(self, position: int, size: int) -> None:
+        pass
+
     def close(self) -> None:
         self._node = None
 
@@ -84,6 +87,9 @@ class MemoryWritableFile(MemoryReadableFile):
                 self._machine.begin(ChangeKind.TRUNCATE, self.path)
                 node.change(Resize(size))
             node.modified_ms = self._machine.clock.now_ms()
+
+    def begin_sync(self, position: int, size: int) -> None:
+        """What is not synced may reach the disk at any time here anyway."""
 
     def sync(self) -> None:
         with self._machine.guard:
