@@ -20,7 +20,7 @@ _RECORD_BYTES = 119  # of a record in the log: key, value, lengths
 
 
 def warm(*calls: Any) -> None:
-    """Let Java compile what is measured."""
+    """Let Java compile what is measured: both sides by the same number of calls."""
     for call in calls:
         call()
         call()

@@ -66,6 +66,7 @@ class ArrowBatches:
     def __init__(self, schema: pa.Schema, *, rows_max: int) -> None:
         self.schema = schema
         self._rows_max = rows_max
+        self._repeated: dict[str, tuple[object, pa.Array]] = {}
         # Asking a schema for its fields costs more than making an array: ask once.
         self._fields = [(field.name, COLUMN_NAMES.get(field.name), field.type) for field in schema]
 
@@ -76,8 +77,7 @@ class ArrowBatches:
         arrays = []
         for name, column, kind in self._fields:
             if column is None:
-                value = pa.scalar((constants or {})[name], kind)
-                arrays.append(pa.repeat(value, taken.rows))
+                arrays.append(self._repeat((constants or {})[name], name, kind, taken.rows))
             else:
                 arrays.append(_array(column, kind, taken, sources))
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
@@ -86,6 +86,14 @@ class ArrowBatches:
             return
         for start in range(0, taken.rows, self._rows_max):
             yield batch.slice(start, self._rows_max)
+
+    def _repeat(self, value: object, name: str, kind: pa.DataType, rows: int) -> pa.Array:
+        """A constant column: one batch's is the next one's, as far as it reaches."""
+        known, column = self._repeated.get(name, (None, None))
+        if column is None or known != value or len(column) < rows:
+            column = pa.repeat(pa.scalar(value, kind), rows)
+            self._repeated[name] = value, column
+        return column.slice(0, rows)
 
 
 def _array(column: Column, kind: pa.DataType, taken: Taken, sources: list[pa.Buffer]) -> pa.Array:

@@ -34,7 +34,8 @@ from stratalog.types import TopicPartition
 
 __all__ = ["ReadOptions", "Wanted"]
 
-SPLIT_BYTES: Final = 64 << 20
+#: What Spark reads of a file in one task, too.
+SPLIT_BYTES: Final = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
