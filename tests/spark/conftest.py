@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import stratalog
+from tests.peers.golden import golden_set
 
 
 @pytest.fixture(scope="session")
@@ -69,3 +70,34 @@ def make_log(tmp_path: Path) -> Callable[..., str]:
         return path
 
     return make
+
+
+@pytest.fixture
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An S3 on loopback with a backup in it: ``s3://backup/logs``."""
+    pytest.importorskip("moto")
+    from moto.server import ThreadedMotoServer
+    from pyarrow import fs
+
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        store = fs.S3FileSystem(
+            endpoint_override=f"{host}:{port}",
+            scheme="http",
+            region="us-east-1",
+            access_key="nobody",
+            secret_key="nothing",
+            allow_bucket_creation=True,
+        )
+        store.create_dir("backup")
+        folder = golden_set("v2-plain").path
+        for path in folder.rglob("*"):
+            if path.is_file() and path.parent != folder:
+                with store.open_output_stream(f"backup/logs/{path.relative_to(folder)}") as out:
+                    out.write(path.read_bytes())
+        yield f"{host}:{port}"
+    finally:
+        server.stop()

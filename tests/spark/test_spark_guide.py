@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,42 +11,10 @@ import pytest
 import stratalog
 from stratalog.spark.columns import COLUMNS
 from stratalog.spark.option_names import KAFKA_OPTIONS, OWN_OPTIONS, SINK_OPTIONS
-from tests.peers.golden import golden_set
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(580)]
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/spark.md"
-
-
-@pytest.fixture
-def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """An S3 on loopback with a backup in it."""
-    pytest.importorskip("moto")
-    from moto.server import ThreadedMotoServer
-    from pyarrow import fs
-
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        store = fs.S3FileSystem(
-            endpoint_override=f"{host}:{port}",
-            scheme="http",
-            region="us-east-1",
-            access_key="nobody",
-            secret_key="nothing",
-            allow_bucket_creation=True,
-        )
-        store.create_dir("backup")
-        folder = golden_set("v2-plain").path
-        for path in folder.rglob("*"):
-            if path.is_file() and path.parent != folder:
-                with store.open_output_stream(f"backup/logs/{path.relative_to(folder)}") as out:
-                    out.write(path.read_bytes())
-        yield f"{host}:{port}"
-    finally:
-        server.stop()
 
 
 def test_every_block_of_the_spark_guide_is_true(spark, endpoint):

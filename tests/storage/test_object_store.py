@@ -213,3 +213,20 @@ def test_uris_and_options(tmp_path):
     ):
         with pytest.raises(UsageError, match=said):
             open_store(uris, given)
+
+
+def test_keys_may_stand_before_the_bucket_and_are_never_shown(store, options):
+    keys = f"{options['access_key']}:a%2Fb%40c"
+    rest = "&".join(f"{name}={options[name]}" for name in ("endpoint_override", "scheme", "region"))
+    files, paths = open_store(f"s3://{keys}@{BUCKET}/v2-plain?{rest}")
+    assert paths == (f"/{BUCKET}/v2-plain",)
+    assert files.list_dir(paths[0])
+    for uris in (
+        [f"s3://{keys}@one?secret_key=hidden", "file:///two"],
+        [f"s3://{keys}@one?secret_key=hidden", "logs"],
+        [f"nonsense://{keys}@one?secret_key=hidden"],
+    ):
+        with pytest.raises(UsageError) as told:
+            open_store(uris)
+        assert "one" in str(told.value)
+        assert not any(secret in str(told.value) for secret in ("a%2F", "a/b", "hidden"))

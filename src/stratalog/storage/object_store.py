@@ -11,7 +11,7 @@ import errno
 import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from stratalog.errors import StorageError, UsageError
 from stratalog.storage.filesystem import (
@@ -55,22 +55,26 @@ def open_store(
     what else pyarrow knows. All of them are in one.
 
     ``options`` are for S3, in the words of ``pyarrow.fs.S3FileSystem``: access_key, secret_key, region,
-    endpoint_override, scheme, anonymous and others; a URI may bring them along behind a ``?``. Without keys
-    it looks where Amazon's own tools do.
+    endpoint_override, scheme, anonymous and others; a URI may bring them along behind a ``?``, and the keys
+    before the bucket, as pyarrow's do. Without keys it looks where Amazon's own tools do.
     """
     listed = (uris,) if isinstance(uris, str) else tuple(uris)
-    if not listed or not all(map(is_uri, listed)):
-        raise UsageError(f"no URI such as s3://bucket/logs: {', '.join(listed) or 'nothing'}")
     parts = [urlsplit(uri) for uri in listed]
+    shown = ", ".join(map(_without_secrets, parts))
+    if not listed or not all(map(is_uri, listed)):
+        raise UsageError(f"no URI such as s3://bucket/logs: {shown or 'nothing'}")
     schemes = {"s3" if part.scheme in _S3_SCHEMES else part.scheme for part in parts}
     if len(schemes) > 1:
-        raise UsageError(f"these are in several stores, read one at a time: {', '.join(listed)}")
+        raise UsageError(f"these are in several stores, read one at a time: {shown}")
     (scheme,) = schemes
     if scheme == "s3":
-        paths = tuple(f"/{part.netloc}{part.path}".rstrip("/") for part in parts)
-        if not all(part.netloc for part in parts):
+        buckets = [_bucket(part) for part in parts]
+        if not all(buckets):
             raise UsageError("an S3 URI names a bucket: s3://bucket/logs")
-        asked = {tuple(parse_qsl(part.query, keep_blank_values=True)) for part in parts}
+        paths = tuple(
+            f"/{bucket}{part.path}".rstrip("/") for bucket, part in zip(buckets, parts, strict=True)
+        )
+        asked = {tuple(_asked(part).items()) for part in parts}
         if len(asked) > 1:
             raise UsageError("these URIs ask for different options: read them one at a time")
         return ObjectStore(_s3({**dict(asked.pop()), **(options or {})})), paths
@@ -79,6 +83,23 @@ def open_store(
     if scheme == "file":
         return OsFileSystem(), tuple(part.path for part in parts)
     return _other_store(listed)
+
+
+def _bucket(part: SplitResult) -> str:
+    return part.netloc.rpartition("@")[2]
+
+
+def _asked(part: SplitResult) -> dict[str, str]:
+    """The options that a URI brings along: keys before its bucket, others behind a ``?``."""
+    keys = part.netloc.rpartition("@")[0].partition(":")
+    named = zip(("access_key", "secret_key"), (keys[0], keys[2]), strict=True)
+    return {name: unquote(key) for name, key in named if key} | dict(
+        parse_qsl(part.query, keep_blank_values=True)
+    )
+
+
+def _without_secrets(part: SplitResult) -> str:
+    return part._replace(netloc=_bucket(part), query="").geturl()
 
 
 def _s3(options: Mapping[str, str]) -> arrow_fs.FileSystem:
@@ -110,10 +131,14 @@ def _other_store(uris: tuple[str, ...]) -> tuple[FileSystem, tuple[str, ...]]:
     try:
         found = [fs.FileSystem.from_uri(uri) for uri in uris]
     except (OSError, ValueError) as error:
-        raise UsageError(f"{uris[0]}: {error}") from None
+        said = str(error)
+        for uri in uris:
+            said = said.replace(uri, _without_secrets(urlsplit(uri)))
+        raise UsageError(f"this store cannot be opened: {said}") from None
     store = found[0][0]
     if any(other != store for other, _ in found):
-        raise UsageError(f"these are in several stores, read one at a time: {', '.join(uris)}")
+        shown = ", ".join(_without_secrets(urlsplit(uri)) for uri in uris)
+        raise UsageError(f"these are in several stores, read one at a time: {shown}")
     return ObjectStore(store), tuple("/" + path.strip("/") for _, path in found)
 
 
