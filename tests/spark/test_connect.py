@@ -48,5 +48,10 @@ def test_everything_works_without_a_word_of_registration(tmp_path):
     ]  # fmt: skip
     assert found["values"] == sorted(f"value {number}" for number in range(500))
     assert (found["counted"], found["streamed"]) == (501, 501)
+    assert found["lane"] == 200
+    again = found["jobs"].pop("export again")
+    assert not again
+    assert found["jobs"].pop("verify")
+    assert set(found["jobs"].values()) == {501}, found["jobs"]
     assert "no topic 'nope' here: there is t" in found["error"]
     assert "\tat " not in found["error"], "a Java stack trace"

@@ -13,6 +13,7 @@ from typing import Any
 def main(folder: str) -> dict[str, Any]:
     from pyspark.sql import SparkSession
 
+    from stratalog.spark import scan
     from stratalog.spark.session import CONFIGS
 
     builder = SparkSession.builder.remote("local[2]")
@@ -43,12 +44,40 @@ def main(folder: str) -> dict[str, Any]:
     query.awaitTermination(120)
     found["streamed"] = spark.read.format("stratalog").load(f"{folder}/copy").count()
 
+    found["lane"] = scan(spark, logs, where="offset < 100", columns=["value"]).count()
+    found["jobs"] = run_jobs(spark, logs, folder)
+
     spark.conf.set("spark.sql.connect.serverStacktrace.enabled", "false")  # Spark's own, behind it
     try:
         spark.read.format("stratalog").option("subscribe", "nope").load(logs).count()
     except Exception as error:  # noqa: BLE001 - it is what is looked at
         found["error"] = str(error)
     spark.stop()
+    return found
+
+
+def run_jobs(spark: Any, logs: str, folder: str) -> dict[str, Any]:
+    """Every job, without a context: what each says of the 501 records."""
+    from stratalog.spark import jobs
+
+    exported, back = f"{folder}/exported", f"{folder}/back"
+    counted = jobs.count(spark, logs).collect()
+    verified = jobs.verify(spark, logs).collect()
+    found: dict[str, Any] = {
+        "count": sum(row.records for row in counted),
+        "stat": sum(row.records for row in jobs.stat(spark, logs).collect()),
+        "verify": {row.status for row in verified} == {"ok"},
+        "export": jobs.export(spark, logs, exported).records,
+        "mirror": sum(
+            each.records for each in jobs.mirror(spark, logs, f"{folder}/mirrored").partitions
+        ),
+    }
+    checkpoint = f"{folder}/export-checkpoint"
+    for name in ("export anew", "export again"):
+        report = jobs.export(spark, logs, f"{folder}/incremental", checkpoint=checkpoint)
+        found[name] = report.records
+    jobs.import_rows(spark, exported, back, topic="t", write_options={"partitions": "2"})
+    found["import"] = spark.read.format("stratalog").load(back).count()
     return found
 
 

@@ -218,7 +218,9 @@ def _export_all(
     frame = decoded(read, target.decode, target.schema).observe(
         counted, f.count(f.lit(1)).alias("records")
     )
-    writer = frame.write.format(target.format).mode(mode).options(**target.options)
+    # Its long name is not known to Spark Connect.
+    named = "error" if mode == "errorifexists" else mode
+    writer = frame.write.format(target.format).mode(named).options(**target.options)
     if target.partition_by:
         writer = writer.partitionBy(*target.partition_by)
 
@@ -291,8 +293,8 @@ class _Stream:
                 )
                 for place, end in sorted(reached.items())
             ),
-            sum(int(each["numInputRows"]) for each in self._seen.values()),
-            sum(1 for each in self._seen.values() if each["numInputRows"]),
+            sum(map(_rows_read, self._seen.values())),
+            sum(1 for each in self._seen.values() if _rows_read(each)),
         )
 
     def _frame(self, where: str | None) -> DataFrame:
@@ -363,6 +365,11 @@ class _Stream:
                     f"{self._checkpoint} is the checkpoint of an export with {name} {known.get(name)!r}, "
                     f"not {value!r}: name another checkpoint"
                 )
+
+
+def _rows_read(progress: Mapping[str, Any]) -> int:
+    """By source: Spark Connect leaves their sum out."""
+    return sum(int(each["numInputRows"]) for each in progress["sources"])
 
 
 def _as_json(offsets: Mapping[TopicPartition, int]) -> str:
