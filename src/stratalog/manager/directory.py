@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -38,7 +38,7 @@ from stratalog.storage.names import (
 )
 from stratalog.types import TopicPartition
 
-__all__ = ["Checkpoint", "LogDirectory", "new_cluster_id", "read_small_file"]
+__all__ = ["Checkpoint", "LogDirectory", "identity_of", "new_cluster_id", "read_small_file"]
 
 _SMALL_FILE_MAX: Final = 64 << 20
 #: What a crash in the first moments leaves: this is still a folder that was empty.
@@ -220,3 +220,22 @@ def read_small_file(file_system: FileSystem, path: str) -> bytes | None:
         return bytes(data[: file.read_into(0, memoryview(data))])
     finally:
         file.close()
+
+
+def identity_of(directories: Sequence[LogDirectory]) -> tuple[str, int]:
+    """The cluster and the node that all directories belong to. Kafka, too, refuses to mix them."""
+    clusters: dict[str, str] = {}
+    nodes: dict[int, str] = {}
+    for directory in directories:
+        meta = directory.meta
+        if meta is not None and meta.cluster_id is not None:
+            clusters.setdefault(meta.cluster_id, directory.root)
+        if meta is not None and meta.node_id is not None:
+            nodes.setdefault(meta.node_id, directory.root)
+    for name, known in (("cluster.id", clusters), ("node.id", nodes)):
+        if len(known) > 1:
+            (one, here), (other, there) = list(known.items())[:2]
+            raise UsageError(
+                f"{here} and {there} do not belong together: {name} is {one} and {other}"
+            )
+    return next(iter(clusters), None) or new_cluster_id(), next(iter(nodes), 1)

@@ -18,8 +18,9 @@ from stratalog.clock import SYSTEM_CLOCK, Clock
 from stratalog.errors import CorruptionError, StorageError, StratalogError, UsageError
 from stratalog.manager.appending import BATCH_BYTES, append_rows, batch_options
 from stratalog.manager.catalogue import Catalogue
+from stratalog.manager.checkpointing import write_checkpoints
 from stratalog.manager.commits import CommitResult, DirectoryCommits, TopicPlan
-from stratalog.manager.directory import LogDirectory, new_cluster_id
+from stratalog.manager.directory import LogDirectory, identity_of
 from stratalog.manager.reading import LogRows, PartitionView, StoredRecord, isolation_of
 from stratalog.manager.rows import PartitionChoice, partition_rows
 from stratalog.manager.tailing import FollowedFolder, OwnLog, Tailed, tail_records
@@ -127,7 +128,7 @@ class Logs:
             journal.read()
         for commits in self._commits:
             commits.read()
-        cluster_id, node_id = _identity(self._directories)
+        cluster_id, node_id = identity_of(self._directories)
         for directory in self._directories:
             directory.begin(cluster_id, node_id, self._clock.now_ms())
         self._catalogue.complete()
@@ -512,30 +513,9 @@ class Logs:
                 self._checkpoint(number)
 
     def _checkpoint(self, number: int) -> None:
-        directory, homes = self._directories[number], self._catalogue.homes
+        homes = self._catalogue.homes
         logs = {place: log for place, log in self._open.items() if homes[place] == number}
-
-        def merged(
-            old: dict[TopicPartition, int], new: dict[TopicPartition, int]
-        ) -> dict[TopicPartition, int]:
-            """What is said of partitions that are not open stays; not of those that moved away."""
-            kept = {
-                place: offset
-                for place, offset in old.items()
-                if place not in logs and homes.get(place, number) == number
-            }
-            return dict(sorted({**kept, **new}.items()))
-
-        recovery = {place: log.recovery_point for place, log in logs.items()}
-        starts = {
-            place: log.log_start
-            for place, log in logs.items()
-            if log.log_start > log.segments[0].base_offset
-        }
-        marks = {place: log.high_watermark for place, log in logs.items()}
-        directory.log_starts.write(merged(directory.log_starts.offsets, starts))
-        directory.recovery_points.write(merged(directory.recovery_points.offsets, recovery))
-        directory.high_watermarks.write(merged(directory.high_watermarks.offsets, marks))
+        write_checkpoints(self._directories[number], logs, homes, number)
 
     # The end.
 
@@ -598,25 +578,6 @@ class Logs:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _identity(directories: Sequence[LogDirectory]) -> tuple[str, int]:
-    """The cluster and the node that all directories belong to. Kafka, too, refuses to mix them."""
-    clusters: dict[str, str] = {}
-    nodes: dict[int, str] = {}
-    for directory in directories:
-        meta = directory.meta
-        if meta is not None and meta.cluster_id is not None:
-            clusters.setdefault(meta.cluster_id, directory.root)
-        if meta is not None and meta.node_id is not None:
-            nodes.setdefault(meta.node_id, directory.root)
-    for name, known in (("cluster.id", clusters), ("node.id", nodes)):
-        if len(known) > 1:
-            (one, here), (other, there) = list(known.items())[:2]
-            raise UsageError(
-                f"{here} and {there} do not belong together: {name} is {one} and {other}"
-            )
-    return next(iter(clusters), None) or new_cluster_id(), next(iter(nodes), 1)
 
 
 def _try(call: Any, failures: list[StratalogError]) -> bool:
