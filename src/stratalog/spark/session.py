@@ -12,7 +12,7 @@ from stratalog.spark.java import java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["CONFIGS", "register", "session"]
+__all__ = ["CONFIGS", "register", "session", "session_class"]
 
 #: What a session gets where the caller says nothing else.
 CONFIGS: Final = {
@@ -51,11 +51,8 @@ def session(
     ``master`` names a cluster (``spark://host:7077``, ``local-cluster[2,1,1024]``); ``configs`` win over
     ours. Java is found or brought (see ``stratalog.spark.java``).
     """
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError:
-        raise UsageError("PySpark is not installed: pip install 'stratalog[spark]'") from None
-    active = SparkSession.getActiveSession()
+    sessions = session_class()
+    active = sessions.getActiveSession()
     if active is None:
         home = java_home()
         if home is not None:
@@ -64,13 +61,22 @@ def session(
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        builder = SparkSession.builder.appName(name).master(master or "local[*]")
+        builder = sessions.builder.appName(name).master(master or "local[*]")
         for key, value in {**CONFIGS, **_quietly(configs or {})}.items():
             builder = builder.config(key, value)
         active = builder.getOrCreate()
         active.sparkContext.setLogLevel(_LOG_LEVEL)
     register(active)
     return active
+
+
+def session_class() -> type[SparkSession]:
+    """PySpark's own; UsageError where it is not installed."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise UsageError("PySpark is not installed: pip install 'stratalog[spark]'") from None
+    return SparkSession
 
 
 def _quietly(configs: dict[str, str]) -> dict[str, str]:

@@ -69,14 +69,10 @@ def pairs(given: Iterable[str], option: str) -> dict[str, str]:
 @contextmanager
 def session_of(ctx: click.Context) -> Iterator[SparkSession]:
     """The session that the job runs in: one that is there, or one that ends with the job."""
-    master, configs = ctx.meta["stratalog.spark"]
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError:
-        raise UsageError("PySpark is not installed: pip install 'stratalog[spark]'") from None
-    if SparkSession.getActiveSession() is not None:
-        from stratalog.spark.session import session
+    from stratalog.spark.session import session, session_class
 
+    master, configs = ctx.meta["stratalog.spark"]
+    if session_class().getActiveSession() is not None:
         yield session()
         return
     spark = _started(master, configs)
