@@ -34,7 +34,7 @@ from stratalog.storage.commit_journal import read_journal
 from stratalog.storage.commit_key import CommitKey
 from stratalog.storage.filesystem import OsFileSystem
 from stratalog.storage.log_config import LogConfig
-from stratalog.storage.piece import PieceWriter
+from stratalog.storage.piece import Piece, PieceWriter
 from stratalog.testing import Call, Facts, Fault, FaultyFileSystem, ManualClock, MemoryFileSystem
 from stratalog.types import TopicPartition
 from tests.crash.commit_world import Fact, World
@@ -631,10 +631,9 @@ def test_staging_makes_the_directory_that_is_not_there(tmp_path):
 # --- several partitions at once --------------------------------------------------------------------
 
 
-def _committed(root, threads: int, configs: dict[str, object]) -> Committing:
-    here = Committing(OsFileSystem(), str(root), ManualClock())
-    here.threads = threads
-    pieces = [
+def _staged(here: Committing) -> list[Piece]:
+    """400 records for each of seven partitions from each of three tasks."""
+    return [
         piece
         for task in range(3)
         for piece in here.stage(
@@ -643,7 +642,12 @@ def _committed(root, threads: int, configs: dict[str, object]) -> Committing:
             task=task,
         )
     ]
-    here.commit(key(), pieces, {"t": TopicPlan(7, configs)})
+
+
+def _committed(root, threads: int, configs: dict[str, object]) -> Committing:
+    here = Committing(OsFileSystem(), str(root), ManualClock())
+    here.threads = threads
+    here.commit(key(), _staged(here), {"t": TopicPlan(7, configs)})
     return here
 
 
@@ -666,15 +670,7 @@ def test_a_thread_that_fails_leaves_a_promise_that_is_kept(tmp_path):
     files = FaultyFileSystem(OsFileSystem())
     here = Committing(files, str(tmp_path / "data"), SYSTEM_CLOCK)
     here.threads = 4
-    pieces = [
-        piece
-        for task in range(3)
-        for piece in here.stage(
-            key(),
-            {("t", number): [f"{task}-{number}-{n}" for n in range(400)] for number in range(7)},
-            task=task,
-        )
-    ]
+    pieces = _staged(here)
     files.arm(40, fault=Fault.EIO, calls={Call.WRITE})
     with pytest.raises(StorageError) as caught:
         here.commit(key(), pieces, {"t": TopicPlan(7)})
