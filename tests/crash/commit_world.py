@@ -99,6 +99,7 @@ class World:
         *,
         batch_bytes: int = 30,
         batch_options: BatchOptions | None = None,
+        threads: int = 1,
     ) -> None:
         self.file_system = file_system
         self.facts = facts
@@ -106,6 +107,7 @@ class World:
         self.configs = dict(CONFIGS if configs is None else configs)
         self.batch_bytes = batch_bytes
         self.batch_options = batch_options
+        self.threads = threads
 
     # What is done.
 
@@ -145,6 +147,7 @@ class World:
             file_system=self.file_system,
             clock=self.clock,
             lock_timeout_s=0,
+            threads=self.threads,
         )
         self.facts.note(Finished(begun.version))
         return result

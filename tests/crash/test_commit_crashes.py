@@ -7,9 +7,12 @@ between the crash and the replay (the promises of the exactly-once commit).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
 import pytest
@@ -18,6 +21,7 @@ from stratalog.records.builder import BatchOptions
 from stratalog.records.layout import Codec
 from stratalog.storage import commit_journal
 from stratalog.testing import Explorer, Facts, MemoryFileSystem, replay
+from stratalog.testing.open_files import MemoryWritableFile
 from tests.crash.commit_world import CONFIGS, Fact, Place, Recovery, World, new_disk
 from tests.scale import SCALE
 
@@ -39,10 +43,18 @@ class Scenario(NamedTuple):
     small_journal: bool = False
     #: Power cuts in a row that ``make test`` looks at; more by night.
     depth: int = 1
+    threads: int = 1
 
     def run(self, file_system: MemoryFileSystem, facts: Facts[Fact]) -> None:
         self.steps(
-            World(file_system, facts, file_system.clock, self.configs, batch_options=self.options)
+            World(
+                file_system,
+                facts,
+                file_system.clock,
+                self.configs,
+                batch_options=self.options,
+                threads=self.threads,
+            )
         )
 
     def check(self) -> Recovery:
@@ -100,6 +112,9 @@ SCENARIOS: dict[str, Scenario] = {
         large_pieces, {**CONFIGS, "compression.type": "zstd"},
         BatchOptions(batch_bytes=30, codec=Codec.GZIP), foreign_at=(T0,),
     ),
+    "threads_small": Scenario(small_pieces, depth=2, threads=4),
+    "threads_large": Scenario(large_pieces, foreign_at=(T0, T1), threads=4),
+    "threads_rolls": Scenario(rolls, depth=2, threads=4),
     "compacted": Scenario(small_pieces, {**CONFIGS, "cleanup.policy": "compact"}),
 }  # fmt: skip
 
@@ -135,8 +150,29 @@ def explored(scenario: Scenario, seed: int, *, depth: int | None = None) -> Expl
         extremes_first=SCALE > 1,
         start=new_disk,
     )
-    with journals(scenario):
+    with journals(scenario), taking_turns(scenario):
         return explorer.run()
+
+
+@contextmanager
+def taking_turns(scenario: Scenario) -> Iterator[None]:
+    """Several threads let each other go first before they change a file, now and then: partitions are half
+    written side by side. Which of them comes first is not the same every time."""
+    random = Random(scenario.depth)
+
+    def politely(real: Callable[..., None]) -> Callable[..., None]:
+        def call(file: MemoryWritableFile, *given: Any) -> None:
+            if threading.current_thread() is not threading.main_thread():
+                time.sleep(random.choice((0, 0.0002)))
+            real(file, *given)
+
+        return call
+
+    with ExitStack() as patched:
+        for name in ("write_at", "sync") if scenario.threads > 1 else ():
+            polite = politely(getattr(MemoryWritableFile, name))
+            patched.enter_context(mock.patch.object(MemoryWritableFile, name, polite))
+        yield
 
 
 class journals:
