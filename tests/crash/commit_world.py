@@ -166,6 +166,9 @@ class World:
             self.file_system.list_dir(folder)
         except StorageError:
             return
+        # What a killed process made may be seen and not be on the disk. Kafka does not look after that, and
+        # what it writes into such a folder goes with it: no promise of ours.
+        self.file_system.sync_dir(ROOT)
         self.facts.note(Foreign(place, value, is_sure=False))
         log = PartitionLog.open(
             folder, LogConfig.of(self.configs), file_system=self.file_system, clock=self.clock

@@ -31,7 +31,7 @@ def without_hidden(
     shown = []
     for each in views:
         end = hidden.get(each.place)
-        if end is None or end >= each.view.log_end:
+        if end is None or end > each.view.log_end:
             shown.append(each)
         else:
             shown.append(PartitionView(each.place, cut_view(each.view, end)))
