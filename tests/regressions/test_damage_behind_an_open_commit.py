@@ -6,12 +6,22 @@ place of the records, where it began at just the offset from which on nothing is
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from stratalog.errors import CorruptionError
+from stratalog.inspect.offset_range import WHOLE
+from stratalog.inspect.partition_ends import partition_ends
+from stratalog.inspect.partition_reader import PartitionReader
+from stratalog.inspect.range_plan import plan_range
+from stratalog.inspect.range_reader import RangeReader
+from stratalog.inspect.sources import find_sources
 from stratalog.manager.commits import TopicPlan
 from stratalog.manager.logs import open_logs
 from stratalog.manager.visibility import without_hidden
+from stratalog.records.columns import Selection
+from stratalog.records.layout import Check, Column
 from stratalog.storage.commit_journal import read_journal
 from stratalog.storage.commit_key import CommitKey
 from stratalog.testing import Call, Fault, FaultyFileSystem, MemoryFileSystem
@@ -38,6 +48,12 @@ def test_nonsense_where_a_commit_was_being_written() -> None:
     file = disk.open_writable(LOG)
     file.write_at(whole, (1).to_bytes(8, "big") + bytes(72))
     file.close()
+    assert here.seen() == {("t", 0): ["x"]}
+    (source,) = find_sources([ROOT], file_system=disk).partitions
+    assert partition_ends(source, disk).end == 1
+    planned = plan_range(source, 0, 1, disk)
+    read = RangeReader(Selection(columns=Column.OFFSET), disk).read(planned)
+    assert sum(taken.rows for _, taken in read) == 1
     with open_logs(ROOT, read_only=True, file_system=disk, clock=disk.clock) as logs:
         assert [record.value for record in logs.read("t").records()] == [b"x"]
     with open_logs(ROOT, file_system=disk, clock=disk.clock) as logs:
@@ -55,3 +71,21 @@ def test_only_damage_that_is_shown_is_told() -> None:
             (shown,) = without_hidden([damaged], {PLACE: hidden})
             assert (shown.damage is not None) == is_told, hidden
         assert without_hidden([damaged], {}) == [damaged]
+
+
+def test_a_raised_offset_does_not_pass_for_the_end_of_what_is_shown() -> None:
+    """The offset of a batch is outside its CRC: what follows is told, though that is beyond the end."""
+    disk = MemoryFileSystem(folders=[ROOT])
+    with open_logs(ROOT, file_system=disk, clock=disk.clock) as logs:
+        logs.create("t")
+        for value in ("a", "b", "c"):
+            logs.append("t", [value])
+    file = disk.open_writable(LOG)
+    file.write_at(0, (1 << 40).to_bytes(8, "big"))
+    file.close()
+    (source,) = find_sources([ROOT], file_system=disk).partitions
+    reader = PartitionReader(
+        Selection(columns=Column.OFFSET, check=Check.ORDER), WHOLE, disk, lambda _: None
+    )
+    with pytest.raises(CorruptionError):
+        list(reader.read(replace(source, visible_end=2)))

@@ -19,7 +19,7 @@ from stratalog.inspect.offset_range import OffsetRange
 from stratalog.inspect.segment_order import SegmentSpan
 from stratalog.inspect.sources import PartitionSource, relisted, vanished, with_fresh_listing
 from stratalog.records.columns import Pause, RegionDecoder, Selection, Taken
-from stratalog.records.layout import INT32_MAX, Ending
+from stratalog.records.layout import INT32_MAX, Ending, Reason
 from stratalog.storage.filesystem import FileSystem
 from stratalog.storage.log_file import LogFile, open_log_file
 from stratalog.storage.walk_file import FileEnd, Progress
@@ -75,10 +75,13 @@ class PartitionReader:
                     spans = self._go_on(source, bounds, span, missed)
                     continue
                 part = part_within(span, bounds, log_file.size, self._file_system)
-                yield from self._file(log_file, self._decoder_for(bounds), *part)
+                decoder = self._decoder_for(bounds)
+                yield from self._file(log_file, decoder, *part)
             end = self.ends[-1]
-            is_last = span.path == source.segments[-1]
-            if not end.is_clean and not (is_last and end.pause.ending == Ending.INCOMPLETE):
+            is_torn = span.path == source.segments[-1] and end.pause.ending == Ending.INCOMPLETE
+            if not end.is_clean and not is_torn:
+                if _is_hidden(source, end.pause, decoder.expected_offset):
+                    return
                 raise end.error()
 
     def _go_on(
@@ -147,6 +150,15 @@ class PartitionReader:
         if self._selection.views:
             return _map_file(log_file, decoder, start, expected)
         return decode_file(log_file, decoder, progress, start=start, expected_offset=expected)
+
+
+def _is_hidden(source: PartitionSource, pause: Pause, reached: int) -> bool:
+    """Whether damage lies behind all that is shown: there a commit was being written when its process died,
+    and it will be written anew. Not where the order of offsets breaks: one that is too high, which no CRC
+    covers, would pass for the end of what is shown."""
+    if source.visible_end is None or pause.reason == Reason.OFFSET_ORDER:
+        return False
+    return reached >= source.visible_end
 
 
 def _behind(bounds: Bounds, span: SegmentSpan) -> Bounds:
