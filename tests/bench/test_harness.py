@@ -81,6 +81,14 @@ def test_rounds_are_interleaved_after_the_warm_up(clock):
     assert clock.calls[2:] == ["ours", "them"] * 3
 
 
+def test_what_comes_before_a_round_is_done_for_both_sides_and_not_timed(clock):
+    before = clock.taking(50, name="before")
+    work = Workload(clock.taking(1), clock.taking(4, name="them"), amount=100, before=before)
+    result = measure(make(work), clock)
+    assert clock.calls[2:] == ["before", "ours", "before", "them"] * 3
+    assert (result.ours, result.theirs) == (100, 25)
+
+
 def test_case_may_limit_its_rounds(clock):
     each = replace(make(Workload(clock.taking(1)), peer=None), rounds_max=2)
     assert len(measure(each, clock, rounds=9).ours_rounds) == 2
