@@ -17,9 +17,9 @@ from stratalog.records.columns import decode_records
 from stratalog.records.layout import Codec
 from stratalog.records.legacy import MessageOptions, build_messages
 from stratalog.records.model import Record
+from stratalog.storage.active_segment import ActiveSegment
 from stratalog.storage.batch_finder import READ_SIZE, BatchPlace, batch_at, places_from
 from stratalog.storage.partition_log import PartitionLog
-from stratalog.storage.segment import ActiveSegment
 from stratalog.storage.time_lookup import TimedOffset, find_time
 from stratalog.testing.memory_files import MemoryFileSystem
 from tests.scale import SCALE

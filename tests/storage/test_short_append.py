@@ -11,8 +11,8 @@ import pytest
 
 from stratalog.errors import LogFailedError, StorageError
 from stratalog.storage import appending
+from stratalog.storage.active_segment import ActiveSegment
 from stratalog.storage.partition_log import AppendResult
-from stratalog.storage.segment import ActiveSegment
 from stratalog.testing import ManualClock
 from tests.scale import SCALE
 from tests.storage.logs import T, batch, open_log, sent, values

@@ -37,6 +37,8 @@ def work(fs: FileSystem, folder: str) -> None:
             file.write_at(0, b"abcdef")
             file.truncate(100)
             file.truncate(4)
+            file.reserve(4, 100)
+            file.release()
             file.begin_sync(0, 4)
             file.sync()
         finally:

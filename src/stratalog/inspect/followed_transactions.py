@@ -11,7 +11,7 @@ from stratalog.storage.filesystem import FileSystem
 from stratalog.storage.folder import FolderNames
 from stratalog.storage.producers import ProducerStates
 from stratalog.storage.replay import Replay, rebuild_producers
-from stratalog.storage.segment import SealedSegment
+from stratalog.storage.sealed_segment import SealedSegment
 from stratalog.storage.snapshot_files import SnapshotFiles
 from stratalog.storage.sparse_index import IndexLimits
 from stratalog.storage.txn_index import AbortedTxn

@@ -29,7 +29,8 @@ from stratalog.records.layout import INT64_MAX
 from stratalog.storage.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.log_view import Isolation
 from stratalog.storage.names import FileKind
-from stratalog.storage.segment import SealedSegment, read_aborted
+from stratalog.storage.sealed_segment import SealedSegment
+from stratalog.storage.segment import read_aborted
 from stratalog.storage.sparse_index import IndexLimits
 from stratalog.storage.txn_index import AbortedTxn, collect_aborted
 

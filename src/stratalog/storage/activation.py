@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from stratalog.clock import Clock
+from stratalog.storage.active_segment import ActiveSegment
 from stratalog.storage.batch_finder import places_from
 from stratalog.storage.filesystem import FileSystem, ReadableFile, WritableFile
 from stratalog.storage.names import FileKind
-from stratalog.storage.segment import ActiveSegment, SealedSegment, learn_times, read_aborted
+from stratalog.storage.sealed_segment import SealedSegment
+from stratalog.storage.segment import learn_times, read_aborted
 from stratalog.storage.sparse_index import (
     OFFSET_ENTRY_SIZE,
     TIME_ENTRY_SIZE,

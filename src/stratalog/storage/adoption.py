@@ -17,10 +17,11 @@ from stratalog.errors import StorageError
 from stratalog.records.layout import LOG_OVERHEAD, ROW_WIDTH, Check, Row
 from stratalog.records.restamp import assign_offsets
 from stratalog.storage.activation import activate
+from stratalog.storage.active_segment import ActiveSegment
 from stratalog.storage.filesystem import FileSystem, WritableFile
 from stratalog.storage.names import FileKind
 from stratalog.storage.piece_reader import BatchWindow, BatchWindows
-from stratalog.storage.segment import ActiveSegment, SealedSegment
+from stratalog.storage.sealed_segment import SealedSegment
 from stratalog.storage.segment_scan import SegmentScan, scan_segment
 from stratalog.storage.sparse_index import IndexLimits
 

@@ -37,7 +37,10 @@ class ClosedFile:
     def read_ahead(self, position: int, size: int) -> None:
         """Never an error."""
 
-    forget = begin_sync = read_ahead
+    forget = begin_sync = reserve = read_ahead
+
+    def release(self) -> None:
+        """Never an error."""
 
     def close(self) -> None:
         pass

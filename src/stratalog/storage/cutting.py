@@ -9,7 +9,8 @@ from stratalog.storage.log_view import LogView, SegmentList
 from stratalog.storage.replay import rebuild_producers
 from stratalog.storage.retention import RetentionPlan
 from stratalog.storage.rolling import roll
-from stratalog.storage.segment import SealedSegment, Segment
+from stratalog.storage.sealed_segment import SealedSegment
+from stratalog.storage.segment import Segment
 
 __all__ = ["advance_start", "delete_segments", "restart", "truncate"]
 

@@ -17,6 +17,7 @@ from stratalog.clock import Clock
 from stratalog.errors import CorruptionError, DamagedLogError, StorageError
 from stratalog.records.layout import Check
 from stratalog.storage.activation import activate, overwrite
+from stratalog.storage.active_segment import ActiveSegment
 from stratalog.storage.damage import OnDamage, judge_tail
 from stratalog.storage.epoch_file import EpochFile
 from stratalog.storage.epoch_scan import EpochCheck, EpochsFound
@@ -28,11 +29,8 @@ from stratalog.storage.names import FAILED_SYNC, FileKind, Stage, segment_file_n
 from stratalog.storage.producers import ProducerStates
 from stratalog.storage.removal import rename_deleted
 from stratalog.storage.replay import Replay, rebuild_producers
-from stratalog.storage.segment import (
-    ActiveSegment,
-    SealedSegment,
-    Segment,
-)
+from stratalog.storage.sealed_segment import SealedSegment
+from stratalog.storage.segment import Segment
 from stratalog.storage.segment_scan import SegmentScan, scan_segment
 from stratalog.storage.snapshot_files import SnapshotFiles
 from stratalog.storage.sparse_index import IndexLimits

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Final
 
 from stratalog.records.layout import INT64_MAX
+from stratalog.storage.active_segment import ActiveSegment
 from stratalog.storage.admission import AppendRules
 from stratalog.storage.failed_sync import note_failed_sync
 from stratalog.storage.group_commit import GroupCommit
@@ -24,7 +25,6 @@ from stratalog.storage.names import FileKind
 from stratalog.storage.producers import ProducerStates
 from stratalog.storage.removal import Removals
 from stratalog.storage.roll import draw_jitter, max_segment_ms
-from stratalog.storage.segment import ActiveSegment
 from stratalog.storage.snapshot_files import SnapshotFiles
 from stratalog.storage.sparse_index import IndexLimits
 from stratalog.storage.waiters import Waiters

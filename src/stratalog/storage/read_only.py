@@ -20,7 +20,7 @@ from stratalog.storage.log_view import LogView, SegmentList
 from stratalog.storage.names import FileKind, segment_file_name
 from stratalog.storage.producers import ProducerStates
 from stratalog.storage.replay import Replay, rebuild_producers
-from stratalog.storage.segment import SealedSegment
+from stratalog.storage.sealed_segment import SealedSegment
 from stratalog.storage.segment_scan import SegmentScan, scan_segment
 from stratalog.storage.snapshot_files import SnapshotFiles
 from stratalog.storage.sparse_index import IndexLimits

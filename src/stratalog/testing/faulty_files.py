@@ -277,6 +277,12 @@ class _FaultyWritableFile(_FaultyReadableFile):
         call = Call.EXTEND if size > self._inner.size() else Call.TRUNCATE
         self._file_system.call(call, self.path, lambda: self._inner.truncate(size))
 
+    def reserve(self, position: int, size: int) -> None:
+        self._inner.reserve(position, size)
+
+    def release(self) -> None:
+        self._inner.release()
+
     def begin_sync(self, position: int, size: int) -> None:
         self._inner.begin_sync(position, size)
 

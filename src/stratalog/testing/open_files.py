@@ -88,6 +88,12 @@ class MemoryWritableFile(MemoryReadableFile):
                 node.change(Resize(size))
             node.modified_ms = self._machine.clock.now_ms()
 
+    def reserve(self, position: int, size: int) -> None:
+        """There is always room here, and nothing but time to be won by it."""
+
+    def release(self) -> None:
+        """Nothing is reserved."""
+
     def begin_sync(self, position: int, size: int) -> None:
         """What is not synced may reach the disk at any time here anyway."""
 

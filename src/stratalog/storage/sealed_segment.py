@@ -1,0 +1,111 @@
+"""A segment that will not be written again: opened when it is first looked into, and checked then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from stratalog.errors import CorruptionError, StorageError
+from stratalog.storage.closed_file import ClosedFile
+from stratalog.storage.filesystem import FileSystem, ReadableFile
+from stratalog.storage.index_check import index_is_sane
+from stratalog.storage.names import FileKind
+from stratalog.storage.segment import Segment, check_last_entry, learn_times, read_aborted
+from stratalog.storage.segment_scan import rebuild_index
+from stratalog.storage.sparse_index import IndexLimits, SparseIndex
+from stratalog.storage.txn_index import AbortedTxn
+
+__all__ = ["SealedSegment"]
+
+
+class SealedSegment(Segment):
+    """A segment that will not be written again. Its files are opened when they are first needed."""
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        folder: str,
+        base_offset: int,
+        limits: IndexLimits,
+        size_bytes: int,
+        *,
+        log: ReadableFile | None = None,
+    ) -> None:
+        super().__init__(file_system, folder, base_offset, limits, size_bytes)
+        self._log = log
+        self._index: SparseIndex | None = None
+        self._aborted: tuple[AbortedTxn, ...] | None = None
+        #: Whether its index was made from its batches just now, and knows all that they say.
+        self.is_walked = False
+
+    @property
+    def log(self) -> ReadableFile:
+        if self._log is None:
+            self._log = self._file_system.open_readable(self.path(FileKind.LOG))
+        return self._log
+
+    @property
+    def index(self) -> SparseIndex:
+        index = self._index
+        if index is None:
+            index = self._index = self._load_index()
+        return index
+
+    def take_end(self, size_bytes: int, index: SparseIndex, aborted: Iterable[AbortedTxn]) -> None:
+        """Go by what a walk over the data has found, not by the files' own word."""
+        self.size_bytes = size_bytes
+        self._index = index
+        self._aborted = tuple(aborted)
+        self.is_walked = True
+
+    def _load_index(self) -> SparseIndex:
+        self._check_open()
+        try:
+            offsets = self._map(FileKind.OFFSET_INDEX)
+            times = self._map(FileKind.TIME_INDEX)
+            if index_is_sane(offsets, times, self.size_bytes):
+                index = SparseIndex(self.base_offset, self.limits, offsets, times, guarded=True)
+                with self._opened() as log:
+                    check_last_entry(log, index, self.size_bytes)
+                    # Behind the last entry: times that fell, or entries that were cut off.
+                    learn_times(log, index, self.size_bytes)
+                return index
+        except (StorageError, BufferError, CorruptionError):
+            pass  # missing, lost or nonsense: whatever it is, the log knows better
+        with self._opened() as log:
+            return rebuild_index(log, self.base_offset, self.limits, self.size_bytes)
+
+    @contextmanager
+    def _opened(self) -> Iterator[ReadableFile]:
+        """The data file for a look into it: retention asks all segments, and shall not keep them open."""
+        if self._log is not None:
+            yield self._log
+            return
+        log = self._file_system.open_readable(self.path(FileKind.LOG))
+        try:
+            yield log
+        finally:
+            log.close()
+
+    def _map(self, kind: FileKind) -> memoryview:
+        file = self._file_system.open_readable(self.path(kind))
+        try:
+            return file.map(0, file.size())
+        finally:
+            file.close()
+
+    @property
+    def aborted(self) -> tuple[AbortedTxn, ...]:
+        if self._aborted is None:
+            self._check_open()
+            self._aborted = read_aborted(self._file_system, self.path(FileKind.TXN_INDEX), self)
+        return self._aborted
+
+    def _check_open(self) -> None:
+        """Without this, a closed segment would open its files again, and nobody would close them."""
+        if isinstance(self._log, ClosedFile):
+            self._log.refuse()
+
+    def close(self) -> None:
+        self._log = ClosedFile(self.path(FileKind.LOG))
+        self._index = None
