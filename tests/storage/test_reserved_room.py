@@ -1,4 +1,4 @@
-"""Room on the disk is asked for ahead of the appends, and given back; no byte of a file tells, and no time."""
+"""Room on the disk is asked for ahead of appends, and given back: no byte of a file tells, and no time."""
 
 from __future__ import annotations
 
