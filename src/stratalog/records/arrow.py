@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from stratalog.errors import UsageError
 from stratalog.records import kernel
+from stratalog.records.arrow_values import repeat_value, string_array
 from stratalog.records.columns import COLUMN_NAMES, Taken
 from stratalog.records.layout import INT64_MAX, Codec, Column
 
@@ -23,7 +24,7 @@ _STRING: Final = pa.string()
 _BINARY: Final = pa.binary()
 HEADER_TYPE: Final = pa.struct([("key", _STRING), ("value", _BINARY)])
 HEADERS_TYPE: Final = pa.list_(HEADER_TYPE)
-_CODEC_NAMES: Final = pa.array([codec.name.lower() for codec in Codec])
+_CODEC_NAMES: Final = string_array([codec.name.lower() for codec in Codec])
 
 _TYPES: Final[dict[Column, pa.DataType]] = {
     Column.OFFSET: pa.int64(),
@@ -66,7 +67,7 @@ class ArrowBatches:
     def __init__(self, schema: pa.Schema, *, rows_max: int) -> None:
         self.schema = schema
         self._rows_max = rows_max
-        self._repeated: dict[str, tuple[object, pa.Array]] = {}
+        self._repeated: dict[str, tuple[str | int | None, pa.Array]] = {}
         # Asking a schema for its fields costs more than making an array: ask once.
         self._fields = [(field.name, COLUMN_NAMES.get(field.name), field.type) for field in schema]
 
@@ -87,11 +88,11 @@ class ArrowBatches:
         for start in range(0, taken.rows, self._rows_max):
             yield batch.slice(start, self._rows_max)
 
-    def _repeat(self, value: object, name: str, kind: pa.DataType, rows: int) -> pa.Array:
+    def _repeat(self, value: str | int | None, name: str, kind: pa.DataType, rows: int) -> pa.Array:
         """A constant column: one batch's is the next one's, as far as it reaches."""
         known, column = self._repeated.get(name, (None, None))
         if column is None or known != value or len(column) < rows:
-            column = pa.repeat(pa.scalar(value, kind), rows)
+            column = repeat_value(value, kind, rows)
             self._repeated[name] = value, column
         return column.slice(0, rows)
 
@@ -115,7 +116,7 @@ def _buffer(part: Any) -> pa.Buffer | None:
     return None if part is None else pa.py_buffer(part)
 
 
-_NO_HEADERS: Final = pa.array([], HEADER_TYPE)
+_NO_HEADERS: Final = pa.nulls(0, HEADER_TYPE)
 
 
 def _headers_array(rows: int, ends: Any, count: int, keys: Any, values: Any) -> pa.Array:

@@ -8,6 +8,7 @@ from typing import Final
 import pyarrow as pa
 
 from stratalog.records.arrow import HEADERS_TYPE, ArrowBatches, arrow_schema
+from stratalog.records.arrow_values import int32_array
 from stratalog.records.columns import Taken, column_mask
 from stratalog.records.layout import Column
 from stratalog.spark.columns import COLUMNS
@@ -17,6 +18,7 @@ __all__ = ["SparkBatches", "scan_mask"]
 
 _TOPIC: Final = pa.string()
 _PARTITION: Final = pa.int32()
+_NOTHING: Final = int32_array([0])[0]
 
 
 def scan_mask(names: Sequence[str]) -> Column:
@@ -55,7 +57,7 @@ def _null_where_empty(headers: pa.ListArray) -> pa.ListArray:
 
     if len(headers.flatten()) == 0:
         return pa.nulls(len(headers), HEADERS_TYPE)
-    is_empty = pc.equal(pc.list_value_length(headers), 0)
+    is_empty = pc.equal(pc.list_value_length(headers), _NOTHING)
     if not is_empty.true_count:
         return headers
     return pa.ListArray.from_arrays(

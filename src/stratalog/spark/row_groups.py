@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from stratalog.errors import InvalidRecordError, UsageError
 from stratalog.records import kernel
 from stratalog.records.arrow import rows_of
+from stratalog.records.arrow_values import numbers_of
 from stratalog.records.builder import refuse_row
 from stratalog.storage.names import check_topic
 from stratalog.types import TopicPartition
@@ -60,11 +60,11 @@ class RowGroups:
         index = batch.schema.get_field_index("topic")
         if index < 0:
             raise UsageError("no topic: a column topic, or the option topic, names it")
-        topics = pc.dictionary_encode(batch.column(index))
+        topics = batch.column(index).dictionary_encode()
         if topics.null_count:
             raise InvalidRecordError("the topic of a row is null: every row needs one")
         names = topics.dictionary.to_pylist()
-        for number, rows in _grouped(topics.indices.to_numpy(zero_copy_only=False), None):
+        for number, rows in _grouped(numbers_of(topics.indices, "i4"), None):
             check_topic(names[number])
             yield from self._of_topic(names[number], batch, rows)
 
@@ -94,9 +94,8 @@ class RowGroups:
                 raise refuse_row(0, reason)
         chosen[chosen < 0] = self._turn % count
         if named is not None:
-            given = named.cast(pa.int64())
-            numbers = given.fill_null(0).to_numpy(zero_copy_only=False)
-            is_given = given.is_valid().to_numpy(zero_copy_only=False)
+            numbers = numbers_of(named.cast(pa.int64()), "i8")
+            is_given = numbers_of(named.is_valid().cast(pa.int8()), "?")
             wrong = is_given & ((numbers < 0) | (numbers >= count))
             if wrong.any():
                 raise UsageError(
@@ -111,8 +110,12 @@ def _named_partitions(batch: pa.RecordBatch, rows: Numbers | None) -> pa.Array |
     index = batch.schema.get_field_index("partition")
     if index < 0:
         return None
-    named = batch.column(index) if rows is None else batch.column(index).take(pa.array(rows))
+    named = batch.column(index) if rows is None else batch.column(index).take(_int64_array(rows))
     return None if named.null_count == len(named) else named
+
+
+def _int64_array(numbers: Numbers) -> pa.Array:
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def _grouped(numbers: Numbers, rows: Numbers | None) -> Iterator[tuple[int, Numbers | None]]:

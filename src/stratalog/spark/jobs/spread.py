@@ -86,7 +86,10 @@ def _answers(
 ) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
+    from stratalog.records.arrow_values import bytes_array
+
     for batch in numbers:
-        for number in batch.column(0).to_pylist():
-            answer = pickle.dumps(_call(work, items[number]))
-            yield pa.record_batch({"number": pa.array([number]), "answer": pa.array([answer])})
+        column = batch.column(0)
+        for row, number in enumerate(column.to_pylist()):
+            answer = bytes_array([pickle.dumps(_call(work, items[number]))])
+            yield pa.record_batch({"number": column.slice(row, 1), "answer": answer})
