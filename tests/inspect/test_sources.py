@@ -154,7 +154,7 @@ def test_what_is_not_known_is_told_and_left_alone(root):
     (root / "bootstrap.checkpoint").touch()
     of_root, swap, of_partition = find_sources(root).notes
     assert of_root == f"{root}: not known, left alone: lost+found"
-    assert swap.startswith(f"{root}/orders-0: a compaction was interrupted, ")
+    assert swap.startswith(f"{root}/orders-0: a replacement of segments was interrupted, ")
     assert swap.endswith(": 00000000000000000003.log.swap")
     assert of_partition == f"{root}/orders-0: not known, left alone: inner, notes.txt"
     assert len(find_sources(root).files) == 6

@@ -81,8 +81,8 @@ def partition_notes(folder: str, entries: Iterable[DirEntry]) -> Iterator[str]:
             unknown.append(entry.name)
     if swap:
         yield (
-            f"{folder}: a compaction was interrupted, and what it wrote is not read before "
-            f"a broker finished it: {_names(swap)}"
+            f"{folder}: a replacement of segments was interrupted, and is read as a broker would "
+            f"finish it: {_names(swap)}"
         )
     if unknown:
         yield f"{folder}: not known, left alone: {_names(unknown)}"

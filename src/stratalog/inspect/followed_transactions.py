@@ -6,14 +6,13 @@ from typing import Final
 
 from stratalog.inspect.segment_order import SegmentSpan, segment_spans
 from stratalog.inspect.segment_tail import SegmentTail, walk_tail
-from stratalog.inspect.sources import PartitionSource
+from stratalog.inspect.sources import PartitionSource, sealed_segment
 from stratalog.storage.filesystem import FileSystem
-from stratalog.storage.folder import FolderNames
 from stratalog.storage.producers import ProducerStates
 from stratalog.storage.replay import Replay, rebuild_producers
 from stratalog.storage.sealed_segment import SealedSegment
+from stratalog.storage.settling import read_settled
 from stratalog.storage.snapshot_files import SnapshotFiles
-from stratalog.storage.sparse_index import IndexLimits
 from stratalog.storage.txn_index import AbortedTxn
 
 __all__ = ["FollowedTransactions"]
@@ -37,10 +36,8 @@ class FollowedTransactions:
     def _load(self, source: PartitionSource, end: int) -> None:
         """The state before the last segment, from a snapshot and what lies behind that."""
         folder = source.folder
-        names = FolderNames.of(
-            entry.name for entry in self._file_system.list_dir(folder) if entry.is_file
-        )
-        segments = [self._sealed(folder, span) for span in segment_spans(source.segments[:-1])]
+        names = read_settled(self._file_system, folder).names
+        segments = [self._sealed(source, span) for span in segment_spans(source.segments[:-1])]
         first = segments[0].base_offset if segments else end
         try:
             rebuild_producers(
@@ -57,10 +54,10 @@ class FollowedTransactions:
             for segment in segments:
                 segment.close()
 
-    def _sealed(self, folder: str, span: SegmentSpan) -> SealedSegment:
+    def _sealed(self, source: PartitionSource, span: SegmentSpan) -> SealedSegment:
         found = self._file_system.stat(span.path)
         size = 0 if found is None else found.size
-        return SealedSegment(self._file_system, folder, span.base_offset or 0, IndexLimits(), size)
+        return sealed_segment(source, span, self._file_system, size)
 
     def go_on(self) -> bool:
         """Take in what was appended; False where what was known is there no more."""

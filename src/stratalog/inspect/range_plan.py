@@ -22,16 +22,14 @@ from stratalog.errors import UsageError
 from stratalog.inspect.partition_ends import EndsCache
 from stratalog.inspect.segment_order import SegmentSpan, segment_spans
 from stratalog.inspect.segment_search import Cut, SegmentSearch
-from stratalog.inspect.sources import PartitionSource, with_fresh_listing
+from stratalog.inspect.sources import PartitionSource, sealed_segment, with_fresh_listing
 from stratalog.inspect.time_index import ends_before
 from stratalog.inspect.time_offsets import first_of_time
 from stratalog.records.layout import INT64_MAX
 from stratalog.storage.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.log_view import Isolation
 from stratalog.storage.names import FileKind
-from stratalog.storage.sealed_segment import SealedSegment
 from stratalog.storage.segment import read_aborted
-from stratalog.storage.sparse_index import IndexLimits
 from stratalog.storage.txn_index import AbortedTxn, collect_aborted
 
 __all__ = ["CUT_BYTES", "LogRange", "SegmentSlice", "plan_range", "plan_slices"]
@@ -261,5 +259,5 @@ class _Planning:
     def _aborted_in(self, source: PartitionSource, span: SegmentSpan) -> tuple[AbortedTxn, ...]:
         if span.path == source.segments[-1]:
             return self.cache.aborted(source)
-        segment = SealedSegment(self.files, source.folder, span.base_offset or 0, IndexLimits(), 0)
+        segment = sealed_segment(source, span, self.files)
         return read_aborted(self.files, segment.path(FileKind.TXN_INDEX), segment)

@@ -24,7 +24,7 @@ from stratalog.records.layout import (
 )
 from stratalog.storage.batch_finder import BatchPlace, find_offset, places_from
 from stratalog.storage.filesystem import FileSystem, ReadableFile
-from stratalog.storage.names import LOG_SUFFIX, V07_SUFFIX, FileKind
+from stratalog.storage.names import V07_SUFFIX, FileKind, sidecar_path
 from stratalog.storage.segment_scan import rebuild_index
 from stratalog.storage.sparse_index import IndexLimits
 
@@ -204,10 +204,11 @@ class SegmentSearch:
         return self._times
 
     def _read(self, kind: FileKind, entry_size: int) -> bytes:
-        if not self.is_searchable:
+        path = sidecar_path(self.span.path, kind) if self.is_searchable else None
+        if path is None:
             return b""
         try:
-            file = self._files.open_readable(self.span.path.removesuffix(LOG_SUFFIX) + kind)
+            file = self._files.open_readable(path)
         except StorageError as error:
             if error.errno == errno.ENOENT:
                 return b""

@@ -17,7 +17,7 @@ from stratalog.errors import StorageError, UsageError
 from stratalog.inspect.folder_notes import partition_notes, root_notes
 from stratalog.inspect.log_starts import LogStarts
 from stratalog.inspect.partition_filter import EVERYTHING, PartitionFilter
-from stratalog.inspect.segment_order import segments_in_order
+from stratalog.inspect.segment_order import SegmentSpan, segments_in_order
 from stratalog.inspect.visible_ends import Journals
 from stratalog.storage.filesystem import DirEntry, FileSystem, OsFileSystem
 from stratalog.storage.names import (
@@ -32,6 +32,9 @@ from stratalog.storage.names import (
     parse_partition_file,
     parse_segment_name,
 )
+from stratalog.storage.sealed_segment import SealedSegment
+from stratalog.storage.settling import SettledFolder, read_settled, swapped_kinds
+from stratalog.storage.sparse_index import IndexLimits
 from stratalog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -44,6 +47,7 @@ __all__ = [
     "find_sources",
     "path_list",
     "relisted",
+    "sealed_segment",
     "vanished",
     "with_fresh_listing",
 ]
@@ -69,7 +73,8 @@ class PartitionSource:
     ``place`` is None for files in a folder that is no partition's. Of what lies below ``log_start`` the
     log directory says that it was deleted. From ``visible_end`` on nothing is shown: a commit into several
     partitions is under way there, or may be when it is read (see ``visible_ends``). ``is_listed``: the
-    files were found, not named, so that one of them may be gone before it is opened.
+    files were found, not named, so that one of them may be gone before it is opened. ``swapped`` are the
+    names that some of them do not have yet, but will (see ``settling``).
     """
 
     folder: str
@@ -78,6 +83,7 @@ class PartitionSource:
     log_start: int = 0
     visible_end: int | None = None
     is_listed: bool = False
+    swapped: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
@@ -161,9 +167,8 @@ class _Finder:
             self._files.append(path)
             return
         if _is_partition(path, entries):
-            if self._journals.read(os.path.dirname(os.path.abspath(path))):
-                entries = self._file_system.list_dir(path)  # again: the journal is read before
-            self._add_partition(path, entries)
+            self._journals.read(os.path.dirname(os.path.abspath(path)))
+            self._add_partition(path)
         elif _is_root(entries):
             self._add_root(path, entries)
         else:
@@ -186,13 +191,14 @@ class _Finder:
                 continue
             folder = os.path.join(path, entry.name)
             try:
-                self._add_partition(folder, self._file_system.list_dir(folder))
+                self._add_partition(folder)
             except StorageError as error:
                 if error.errno != errno.ENOENT:
                     raise
                 self._notes.append(f"{folder} was deleted meanwhile")
 
-    def _add_partition(self, folder: str, entries: list[DirEntry]) -> None:
+    def _add_partition(self, folder: str) -> None:
+        """List a partition's folder, after the journal of its directory was read."""
         whole = os.path.abspath(folder)
         name = os.path.basename(whole)
         place = parse_partition_dir(name)
@@ -200,9 +206,14 @@ class _Finder:
             self._places.append(place)
         if not self._wanted.takes(place) or whole in self._folders:
             return
-        self._notes += partition_notes(folder, entries)
+        settled = read_settled(self._file_system, folder)
+        self._notes += partition_notes(folder, settled.entries)
         source = PartitionSource(
-            folder=folder, place=place, segments=_segments(folder, entries), is_listed=True
+            folder=folder,
+            place=place,
+            segments=_segments(folder, settled),
+            swapped=frozenset(settled.swapped),
+            is_listed=True,
         )
         if place is not None and not is_marked_partition_dir(name):
             root = self._roots[whole] = os.path.dirname(whole)
@@ -266,9 +277,9 @@ def _name_of(path: str) -> str:
     return os.path.basename(os.path.abspath(path))
 
 
-def _segments(folder: str, entries: Iterable[DirEntry]) -> tuple[str, ...]:
-    names = (e.name for e in entries if e.is_file and parse_segment_name(e.name) is not None)
-    return tuple(os.path.join(folder, name) for name in sorted(names))
+def _segments(folder: str, settled: SettledFolder) -> tuple[str, ...]:
+    names = sorted(name for name in settled.names.files if parse_segment_name(name) is not None)
+    return tuple(os.path.join(folder, settled.swapped.get(name, name)) for name in names)
 
 
 def _named_files(paths: list[str]) -> Iterator[PartitionSource]:
@@ -312,12 +323,14 @@ def vanished(source: PartitionSource, error: StorageError) -> bool:
 def relisted(source: PartitionSource, file_system: FileSystem | None = None) -> PartitionSource:
     """The same partition as it is now; without segments where its folder is gone."""
     try:
-        entries = (file_system or OsFileSystem()).list_dir(source.folder)
+        settled = read_settled(file_system or OsFileSystem(), source.folder)
     except StorageError as error:
         if error.errno != errno.ENOENT:
             raise
-        entries = []
-    return replace(source, segments=_segments(source.folder, entries))
+        return replace(source, segments=(), swapped=frozenset())
+    return replace(
+        source, segments=_segments(source.folder, settled), swapped=frozenset(settled.swapped)
+    )
 
 
 def with_fresh_listing(
@@ -332,3 +345,14 @@ def with_fresh_listing(
         if not vanished(source, error):
             raise
     return question(relisted(source, file_system))
+
+
+def sealed_segment(
+    source: PartitionSource, span: SegmentSpan, file_system: FileSystem, size_bytes: int = 0
+) -> SealedSegment:
+    """A segment of a partition, with all its files where they lie now."""
+    base = span.base_offset or 0
+    swapped = swapped_kinds(base, source.swapped)
+    return SealedSegment(
+        file_system, source.folder, base, IndexLimits(), size_bytes, swapped=swapped
+    )

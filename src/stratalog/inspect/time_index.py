@@ -17,7 +17,7 @@ from stratalog.records import kernel
 from stratalog.records.layout import OFFSET_ENTRY_SIZE
 from stratalog.storage.batch_finder import places_from
 from stratalog.storage.filesystem import FileSystem, OsFileSystem, ReadableFile
-from stratalog.storage.names import LOG_SUFFIX, FileKind
+from stratalog.storage.names import FileKind, sidecar_path
 
 __all__ = ["ends_before"]
 
@@ -32,18 +32,19 @@ _LAST_ENTRIES: Final = 512
 def ends_before(span: SegmentSpan, time_ms: int, file_system: FileSystem | None = None) -> bool:
     """Whether every timestamp of a segment that is followed by another is proved to lie before a time."""
     base_offset, next_offset = span.base_offset, span.next_offset
-    if base_offset is None or next_offset is None or not span.path.endswith(LOG_SUFFIX):
+    times = sidecar_path(span.path, FileKind.TIME_INDEX)
+    offsets = sidecar_path(span.path, FileKind.OFFSET_INDEX)
+    if base_offset is None or next_offset is None or times is None or offsets is None:
         return False
-    stem = span.path.removesuffix(LOG_SUFFIX)
     files = file_system or OsFileSystem()
     try:
-        largest = _largest(files, stem + FileKind.TIME_INDEX)
+        largest = _largest(files, times)
         if largest is None or largest.timestamp >= time_ms:
             return False
         offset = base_offset + largest.relative_offset
         if not base_offset <= offset < next_offset:
             return False
-        position = _position_before(files, stem + FileKind.OFFSET_INDEX, largest.relative_offset)
+        position = _position_before(files, offsets, largest.relative_offset)
         return _is_largest(files, span.path, position, offset, largest.timestamp)
     except (StorageError, CorruptionError):
         return False

@@ -38,11 +38,10 @@ class Journals:
         self._before: dict[str, JournalState | None] = {}
         self.warnings: list[str] = []
 
-    def read(self, root: str) -> bool:
-        """Look at a root's journal, the first time that it is asked for; whether there is one."""
+    def read(self, root: str) -> None:
+        """Look at a root's journal, the first time that it is asked for."""
         if root not in self._before:
             self._before[root] = self._state(root)
-        return self._before[root] is not None
 
     def _state(self, root: str) -> JournalState | None:
         if self._file_system.stat(os.path.join(root, STRATALOG_COMMITS)) is None:

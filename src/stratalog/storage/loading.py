@@ -25,13 +25,14 @@ from stratalog.storage.failed_sync import note_failed_sync, rewrite
 from stratalog.storage.filesystem import FileSystem, WritableFile
 from stratalog.storage.folder import FolderNames, SettlePlan, plan_orphans, plan_swaps, plan_sweep
 from stratalog.storage.log_file import Window
-from stratalog.storage.names import FAILED_SYNC, FileKind, Stage, segment_file_name
+from stratalog.storage.names import FAILED_SYNC, FileKind, segment_file_name
 from stratalog.storage.producers import ProducerStates
 from stratalog.storage.removal import rename_deleted
 from stratalog.storage.replay import Replay, rebuild_producers
 from stratalog.storage.sealed_segment import SealedSegment
 from stratalog.storage.segment import Segment
 from stratalog.storage.segment_scan import SegmentScan, scan_segment
+from stratalog.storage.settling import swapped_span
 from stratalog.storage.snapshot_files import SnapshotFiles
 from stratalog.storage.sparse_index import IndexLimits
 from stratalog.storage.txn_index import AbortedTxn, encode_entry
@@ -185,24 +186,9 @@ class _Loader:
         self._is_clean = self._is_clean and not self._has_failed_sync
         self._report.unknown_files = names.unknown
         names = self._carry_out(names, plan_sweep(names))
-        names = self._carry_out(names, plan_swaps(names, *self._swapped_span(names)))
+        span = swapped_span(self._file_system, self._folder, names, self._options.limits)
+        names = self._carry_out(names, plan_swaps(names, *span))
         return self._carry_out(names, plan_orphans(names))
-
-    def _swapped_span(self, names: FolderNames) -> tuple[int, int]:
-        """The offsets that a replacement covers; none where its data files have their names already."""
-        bases = names.bases(stage=Stage.SWAP)
-        ends = []
-        for base in bases:
-            path = os.path.join(self._folder, segment_file_name(base, FileKind.LOG, Stage.SWAP))
-            file = self._file_system.open_readable(path)
-            try:
-                found = scan_segment(
-                    file, base, self._options.limits, file.size(), check=Check.ORDER
-                )
-            finally:
-                file.close()
-            ends.append(found.next_offset)
-        return (min(bases), max(ends)) if bases else (0, 0)
 
     def _carry_out(self, names: FolderNames, plan: SettlePlan) -> FolderNames:
         if not plan:

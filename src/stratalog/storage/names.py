@@ -49,6 +49,7 @@ __all__ = [
     "partition_dir_name",
     "piece_file_name",
     "segment_file_name",
+    "sidecar_path",
 ]
 
 LOG_SUFFIX: Final = ".log"
@@ -193,11 +194,23 @@ def parse_partition_file(name: str) -> PartitionFile | None:
 
 
 def parse_segment_name(name: str) -> SegmentName | None:
-    """The base offset, and whether it is a 0.7 file; None where it is not a segment's data file."""
+    """The base offset, and whether it is a 0.7 file; None where it is not a segment's data file. One that
+    is complete and about to get its final name is one."""
     file = parse_partition_file(name)
-    if file is None or file.stage != Stage.LIVE or file.kind not in (FileKind.LOG, FileKind.V07):
+    if file is None or file.kind not in (FileKind.LOG, FileKind.V07):
+        return None
+    if file.stage not in (Stage.LIVE, Stage.SWAP):
         return None
     return SegmentName(file.offset, file.kind == FileKind.V07)
+
+
+def sidecar_path(data_path: str, kind: FileKind) -> str | None:
+    """Where another file of the segment lies whose data file this is; None where it is no such file."""
+    for stage in (Stage.LIVE, Stage.SWAP):
+        suffix = FileKind.LOG.value + stage.value
+        if data_path.endswith(suffix):
+            return data_path.removesuffix(suffix) + kind.value + stage.value
+    return None
 
 
 def segment_file_name(offset: int, kind: FileKind, stage: Stage = Stage.LIVE) -> str:

@@ -22,6 +22,7 @@ from stratalog.storage.producers import ProducerStates
 from stratalog.storage.replay import Replay, rebuild_producers
 from stratalog.storage.sealed_segment import SealedSegment
 from stratalog.storage.segment_scan import SegmentScan, scan_segment
+from stratalog.storage.settling import read_settled, swapped_kinds
 from stratalog.storage.snapshot_files import SnapshotFiles
 from stratalog.storage.sparse_index import IndexLimits
 from stratalog.storage.txn_index import AbortedTxn
@@ -88,15 +89,18 @@ def folder_trace(folder: str, file_system: FileSystem) -> tuple[tuple[str, int],
 def _open(
     folder: str, file_system: FileSystem, limits: IndexLimits, log_start: int, now_ms: int
 ) -> FolderView:
-    entries = file_system.list_dir(folder)
-    names = FolderNames.of(entry.name for entry in entries if entry.is_file)
+    settled = read_settled(file_system, folder)
+    names = settled.names
     segments = []
     for base in names.bases():
-        path = os.path.join(folder, segment_file_name(base, FileKind.LOG))
+        swapped = swapped_kinds(base, settled.swapped)
+        segment = SealedSegment(file_system, folder, base, limits, 0, swapped=swapped)
+        path = segment.path(FileKind.LOG)
         found = file_system.stat(path)
         if found is None:
             raise StorageError("gone while the folder was read", path=path, errno=errno.ENOENT)
-        segments.append(SealedSegment(file_system, folder, base, limits, found.size))
+        segment.size_bytes = found.size
+        segments.append(segment)
     if not segments:
         _check_format(folder, names)
         empty = SealedSegment(file_system, folder, log_start, limits, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 from stratalog.errors import CorruptionError, StorageError
@@ -30,8 +30,9 @@ class SealedSegment(Segment):
         size_bytes: int,
         *,
         log: ReadableFile | None = None,
+        swapped: Collection[FileKind] = (),
     ) -> None:
-        super().__init__(file_system, folder, base_offset, limits, size_bytes)
+        super().__init__(file_system, folder, base_offset, limits, size_bytes, swapped)
         self._log = log
         self._index: SparseIndex | None = None
         self._aborted: tuple[AbortedTxn, ...] | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from stratalog.errors import CorruptionError, StorageError
@@ -62,6 +62,7 @@ class Segment(ABC):
         base_offset: int,
         limits: IndexLimits,
         size_bytes: int,
+        swapped: Collection[FileKind] = (),
     ) -> None:
         self._file_system = file_system
         self.folder = folder
@@ -69,8 +70,10 @@ class Segment(ABC):
         self.limits = limits
         #: Of the batches; a file that was preallocated is longer.
         self.size_bytes = size_bytes
+        self._swapped = swapped  # the files that do not have their final name yet
 
-    def path(self, kind: FileKind, stage: Stage = Stage.LIVE) -> str:
+    def path(self, kind: FileKind) -> str:
+        stage = Stage.SWAP if kind in self._swapped else Stage.LIVE
         return os.path.join(self.folder, segment_file_name(self.base_offset, kind, stage))
 
     @property

@@ -1,0 +1,84 @@
+"""A partition's folder as it will be once what was interrupted in it is settled, for those who only read.
+
+Segments are replaced in steps: new files are complete as ``.swap``, the old ones go, the new ones get their
+names. Who lists the folder between two of these, because a broker is at it or died there, would miss records
+that are neither gone nor replaced. So readers take every file for what it will be, where it lies now.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Collection, Mapping
+from typing import Final, NamedTuple
+
+from stratalog.errors import StorageError
+from stratalog.records.layout import Check
+from stratalog.storage.filesystem import DirEntry, FileSystem
+from stratalog.storage.folder import FolderNames, plan_swaps, plan_sweep
+from stratalog.storage.names import FileKind, Stage, segment_file_name
+from stratalog.storage.segment_scan import scan_segment
+from stratalog.storage.sparse_index import IndexLimits
+
+__all__ = ["SettledFolder", "read_settled", "swapped_kinds", "swapped_span"]
+
+_TRIES: Final = 16
+
+
+class SettledFolder(NamedTuple):
+    """``names`` are those that the files will have; ``swapped`` tells of some how they are called now."""
+
+    entries: list[DirEntry]
+    names: FolderNames
+    swapped: Mapping[str, str]
+
+
+def swapped_kinds(base_offset: int, swapped: Collection[str]) -> tuple[FileKind, ...]:
+    """Which files of a segment do not have their final names yet, as these do not."""
+    if not swapped:
+        return ()
+    return tuple(kind for kind in FileKind if segment_file_name(base_offset, kind) in swapped)
+
+
+def read_settled(file_system: FileSystem, folder: str) -> SettledFolder:
+    """The folder as it is now, listed again where it is just being changed."""
+    entries = file_system.list_dir(folder)
+    names = _names_of(entries)
+    for _ in range(_TRIES):
+        if not names.has_unfinished:
+            return SettledFolder(entries, names, {})
+        # A file that is renamed while a folder is listed may appear under neither name.
+        before, entries = names, file_system.list_dir(folder)
+        names = _names_of(entries)
+        if before != names:
+            continue
+        try:
+            swept = names.without(plan_sweep(names))
+            plan = plan_swaps(swept, *swapped_span(file_system, folder, swept, IndexLimits()))
+        except StorageError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            continue
+        return SettledFolder(entries, swept.without(plan), {new: old for old, new in plan.rename})
+    raise StorageError("the folder changes faster than it can be listed: try again", path=folder)
+
+
+def _names_of(entries: list[DirEntry]) -> FolderNames:
+    return FolderNames.of(entry.name for entry in entries if entry.is_file)
+
+
+def swapped_span(
+    file_system: FileSystem, folder: str, names: FolderNames, limits: IndexLimits
+) -> tuple[int, int]:
+    """The offsets that a replacement covers; none where its data files have their names already."""
+    bases = names.bases(stage=Stage.SWAP)
+    ends = []
+    for base in bases:
+        path = os.path.join(folder, segment_file_name(base, FileKind.LOG, Stage.SWAP))
+        file = file_system.open_readable(path)
+        try:
+            found = scan_segment(file, base, limits, file.size(), check=Check.ORDER)
+        finally:
+            file.close()
+        ends.append(found.next_offset)
+    return (min(bases), max(ends)) if bases else (0, 0)

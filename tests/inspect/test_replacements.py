@@ -1,0 +1,231 @@
+"""Readers beside a broker that replaces segments, or after one that died at it, step by step.
+
+At every step of a replacement all records are there: nothing that was kept is missed because its file is on
+the way to its final name, and nothing is read twice. Who only reads changes nothing.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import stratalog
+from stratalog.errors import StorageError
+from stratalog.inspect.count_partition import count_partition, tally
+from stratalog.inspect.range_plan import plan_range
+from stratalog.inspect.scan import scan
+from stratalog.records.control import ControlType
+from stratalog.records.scan import scan_batches
+from stratalog.storage.filesystem import DirEntry, OsFileSystem
+from stratalog.storage.log_view import Isolation
+from stratalog.storage.segment_scan import rebuild_index
+from stratalog.storage.settling import read_settled
+from stratalog.storage.sparse_index import IndexLimits
+from tests.inspect.ranges import read, source_of, whole
+from tests.storage.logs import batch, end_txn, in_txn, open_log
+
+KINDS = (".log", ".index", ".timeindex", ".txnindex")
+CONFIGS = {"internal.segment.bytes": 400, "index.interval.bytes": 64}
+Step = Callable[[], object]
+
+
+def fill(folder: Path) -> None:
+    log = open_log(folder, CONFIGS)
+    for number in range(0, 60, 6):
+        log.append(batch(b"plain %d" % number))
+        log.append(in_txn(7, number // 3, b"aborted %d" % number))
+        log.append(batch(b"between %d" % number))
+        end_txn(log, ControlType.ABORT, 7)
+        log.append(in_txn(7, number // 3 + 1, b"committed %d" % number))
+        end_txn(log, ControlType.COMMIT, 7)
+    log.close()
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("master")
+    fill(root / "t-0")
+    assert len(list((root / "t-0").glob("*.log"))) > 8
+    return root
+
+
+def parts(path: Path) -> Iterator[Path]:
+    """The files of a segment, by its data file."""
+    for kind in KINDS:
+        each = path.with_suffix(kind)
+        if each.exists():
+            yield each
+
+
+def write_replacement(paths: list[Path], *, is_compacted: bool) -> list[Path]:
+    """One segment for all of these, each file of it as ``.cleaned``."""
+    base, data, txns = paths[0], b"", b""
+    for path in paths:
+        old = path.read_bytes()
+        for number, header in enumerate(scan_batches(old)):
+            if not is_compacted or number % 4 or header.is_transactional:
+                data += old[header.position : header.end_position]
+        aborted = path.with_suffix(".txnindex")
+        txns += aborted.read_bytes() if aborted.exists() else b""
+    made = {".log": data}
+    base.with_suffix(".log.cleaned").write_bytes(data)
+    file = OsFileSystem().open_readable(str(base.with_suffix(".log.cleaned")))
+    index = rebuild_index(file, int(base.stem), IndexLimits(64), len(data))
+    file.close()
+    index.close_times()
+    made |= {".index": bytes(index.offsets), ".timeindex": bytes(index.times)}
+    if txns:
+        made[".txnindex"] = txns
+    for kind, content in made.items():
+        base.with_suffix(f"{kind}.cleaned").write_bytes(content)
+    return [base.with_suffix(f"{kind}.cleaned") for kind in made]
+
+
+def renaming(path: Path, old: str, new: str) -> Step:
+    target = path.with_name(path.name.removesuffix(old) + new)
+    return lambda: path.rename(target)
+
+
+def replacement(
+    folder: Path, *, is_compacted: bool, random: Random | None = None
+) -> tuple[list[Step], int]:
+    """Two segments for six, in the steps in which a broker does it; and how many it takes until there is
+    no way back. ``random``: the old ones go in any order and at once, as when a broker starts."""
+    old = sorted(folder.glob("*.log"))[1:7]
+    first = write_replacement(old[:3], is_compacted=is_compacted)
+    second = write_replacement(old[3:], is_compacted=is_compacted)
+    steps: list[Step] = [renaming(path, ".cleaned", ".swap") for path in second + first]
+    decided = len(steps)
+    gone = [each for path in old for each in parts(path)]
+    if random is None:
+        steps += [renaming(path, "", ".deleted") for path in gone]
+    else:
+        random.shuffle(gone)
+        steps += [path.unlink for path in gone]
+    for path in first + second:
+        swap = path.with_suffix(".swap")
+        steps.append(renaming(swap, ".swap", ""))
+    return steps, decided
+
+
+Seen = tuple[list[int], list[int]]
+
+
+def seen(root: Path) -> Seen:
+    """The offsets by every way of reading, with and without those that were aborted."""
+    source = source_of(root / "t-0")
+    found = []
+    for isolation in (Isolation.UNCOMMITTED, Isolation.COMMITTED):
+        with stratalog.open(str(root), read_only=True) as logs:
+            by_view = [record.offset for record in logs.read("t", isolation=isolation).records()]
+        assert [offset for offset, _ in read(plan_range(source, isolation=isolation))] == by_view
+        found.append(by_view)
+    everything, committed = found
+    assert [offset for offset, _ in whole(source)] == everything
+    assert tally(count_partition(source).segments).records == len(everything)
+    return everything, committed
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+@pytest.mark.parametrize("seed", [None, 1, 2, 3])
+def test_every_record_is_there_at_every_step_of_a_replacement(
+    tmp_path: Path, master: Path, is_compacted: bool, seed: int | None
+) -> None:
+    root = Path(shutil.copytree(master, tmp_path / "logs"))
+    folder = root / "t-0"
+    before = seen(root)
+    random = None if seed is None else Random(seed)
+    steps, decided = replacement(folder, is_compacted=is_compacted, random=random)
+    found = [seen(root)]
+    for step in steps:
+        step()
+        held = content(folder)
+        found.append(seen(root))
+        assert content(folder) == held
+    after = found[-1]
+    assert (after == before) is not is_compacted
+    assert set(after[0]) <= set(before[0])
+    # Old until the last file is complete, new from then on: never anything else.
+    assert found == [before] * decided + [after] * (len(found) - decided)
+
+
+def test_a_reader_sees_what_recovery_makes_of_it(tmp_path: Path, master: Path) -> None:
+    for stop in range(1, 40):
+        root = Path(shutil.copytree(master, tmp_path / f"logs-{stop}"))
+        steps, _ = replacement(root / "t-0", is_compacted=True)
+        for step in steps[:stop]:
+            step()
+        found = seen(root)
+        stratalog.open(str(root)).close()  # settles it
+        assert seen(root) == found
+
+
+def test_a_folder_that_is_changed_while_it_is_listed_is_listed_again(
+    tmp_path: Path, master: Path
+) -> None:
+    """A file that is renamed meanwhile may be listed under neither name."""
+    root = Path(shutil.copytree(master, tmp_path / "logs"))
+    folder = root / "t-0"
+    steps, decided = replacement(folder, is_compacted=False)
+    for step in steps[:decided]:
+        step()
+    rest = iter(steps[decided:])
+
+    class Moving(OsFileSystem):
+        listings = 0
+
+        def list_dir(self, path: str) -> list[DirEntry]:
+            before = {entry.name: entry for entry in super().list_dir(path)}
+            self.listings += 1
+            for _ in range(4):
+                step = next(rest, None)
+                if step is not None:
+                    step()
+            after = {entry.name: entry for entry in super().list_dir(path)}
+            return [entry for name, entry in before.items() if name in after]
+
+    files = Moving()
+    settled = read_settled(files, str(folder))
+    assert files.listings > 8
+    bases = settled.names.bases()
+    assert all(low < high for low, high in pairwise(bases))
+    assert seen(root) == seen(master)
+    assert len(bases) == len(sorted((master / "t-0").glob("*.log"))) - 4
+
+
+def test_a_folder_that_never_comes_to_rest_is_an_error(tmp_path: Path, master: Path) -> None:
+    root = Path(shutil.copytree(master, tmp_path / "logs"))
+    folder = root / "t-0"
+
+    class Restless(OsFileSystem):
+        number = 0
+
+        def list_dir(self, path: str) -> list[DirEntry]:
+            self.number += 1
+            (folder / f"{self.number:020d}.log.deleted").touch()
+            return super().list_dir(path)
+
+    with pytest.raises(StorageError, match="changes faster than it can be listed: try again"):
+        read_settled(Restless(), str(folder))
+
+
+def test_a_file_that_was_named_is_read_itself(tmp_path: Path, master: Path) -> None:
+    root = Path(shutil.copytree(master, tmp_path / "logs"))
+    folder = root / "t-0"
+    replaced = sorted(folder.glob("*.log"))[1]
+    wanted = scan(str(replaced)).to_table()
+    steps, decided = replacement(folder, is_compacted=True)
+    for step in steps[:decided]:
+        step()
+    assert scan(str(replaced)).to_table() == wanted
+    swap = replaced.with_suffix(".log.swap")
+    assert scan(str(swap)).to_table().num_rows > wanted.num_rows
