@@ -69,9 +69,10 @@ class State:
 def quicken() -> None:
     """The twin's CRC-32C is a loop in Python and would take most of the time. A test of its own holds
     the two together; here the kernel's stands in for it."""
-    from stratalog.records import _kernel, _reference
+    from stratalog.records import _kernel
+    from stratalog.records._reference import crc
 
-    _reference.crc32c = _kernel.crc32c
+    crc.crc32c = _kernel.crc32c
 
 
 def file_name(data: bytes) -> str:

@@ -2,7 +2,7 @@
 # cython: initializedcheck=False, freethreading_compatible=False
 """The compiled kernel: the loops that touch every byte or every record, and nothing else.
 
-Each function here has a twin of the same name in ``_reference.py``, which says what it must do; a
+Each function here has a twin of the same name in ``_reference``, which says what it must do; a
 property test holds the two together. Rules of the house: no read without a ``limit``, one call for a
 region or a batch, the GIL released for the work, wire grammar above the function that reads it.
 """
