@@ -14,7 +14,8 @@ from typing import Final
 from stratalog.errors import CorruptionError, InvalidRecordError, InvalidTimestampError
 from stratalog.records.layout import INT64_MAX, ROW_WIDTH, Row
 from stratalog.records.restamp import assign_offsets
-from stratalog.storage.admission import Admitted, AppendRules, admit_leader
+from stratalog.storage.admission import Admitted, admit_leader
+from stratalog.storage.append_rules import AppendRules
 from stratalog.storage.filesystem import FileSystem, WritableFile
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.names import PieceStage, piece_file_name

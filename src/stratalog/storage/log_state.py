@@ -14,7 +14,7 @@ from typing import Final
 
 from stratalog.records.layout import INT64_MAX
 from stratalog.storage.active_segment import ActiveSegment
-from stratalog.storage.admission import AppendRules
+from stratalog.storage.append_rules import AppendRules
 from stratalog.storage.failed_sync import note_failed_sync
 from stratalog.storage.group_commit import GroupCommit
 from stratalog.storage.loading import LoadedLog, LoadOptions
