@@ -8,17 +8,16 @@ system become StorageError, with the path and the errno.
 from __future__ import annotations
 
 import errno
-import fcntl
-import functools
 import mmap
 import os
 import stat
-from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import Final, NamedTuple, Protocol, Self, cast
+from typing import Final, NamedTuple, Protocol, Self
 
-from stratalog.errors import LockedError, StorageError
+from stratalog.errors import StorageError
+from stratalog.storage.file_lock import OsLock
+from stratalog.storage.system_calls import FILE_MODE, refused, system_call
 
 __all__ = [
     "DirEntry",
@@ -43,8 +42,6 @@ _FALLOC_FL_KEEP_SIZE: Final = 1
 #: So many times what is to be reserved must be free.
 _ROOM_FACTOR_MIN: Final = 64
 
-#: Explicit, not left to the umask: a log may hold anything.
-_FILE_MODE: Final = 0o600
 _DIR_MODE: Final = 0o700
 
 
@@ -204,7 +201,7 @@ class OsFileSystem:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise _refused(error, path) from None
+            raise refused(error, path) from None
         if not stat.S_ISREG(found.st_mode):
             raise StorageError("not a regular file", path=path)
         return FileStat(found.st_size, found.st_mtime_ns // 1_000_000)
@@ -214,31 +211,31 @@ class OsFileSystem:
             with os.scandir(path) as entries:
                 return [_dir_entry(entry) for entry in entries]
         except OSError as error:
-            raise _refused(error, path) from None
+            raise refused(error, path) from None
 
     def make_dir(self, path: str) -> None:
         try:
             os.mkdir(path, _DIR_MODE)
         except OSError as error:
-            raise _refused(error, path) from None
+            raise refused(error, path) from None
 
     def remove_dir(self, path: str) -> None:
         try:
             os.rmdir(path)
         except OSError as error:
-            raise _refused(error, path) from None
+            raise refused(error, path) from None
 
     def rename(self, old: str, new: str) -> None:
         try:
             os.rename(old, new)
         except OSError as error:
-            raise _refused(error, old) from None
+            raise refused(error, old) from None
 
     def link(self, old: str, new: str) -> None:
         try:
             os.link(old, new, follow_symlinks=False)
         except OSError as error:
-            raise _refused(error, new) from None
+            raise refused(error, new) from None
 
     def unlink(self, path: str) -> None:
         try:
@@ -246,7 +243,7 @@ class OsFileSystem:
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise _refused(error, path) from None
+            raise refused(error, path) from None
 
     def sync_dir(self, path: str) -> None:
         try:
@@ -256,76 +253,16 @@ class OsFileSystem:
             finally:
                 os.close(fd)
         except OSError as error:
-            raise _refused(error, path) from None
+            raise refused(error, path) from None
 
     def set_modified(self, path: str, modified_ms: int) -> None:
         try:
             os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
         except OSError as error:
-            raise _refused(error, path) from None
+            raise refused(error, path) from None
 
     def lock(self, path: str) -> FileLock:
-        return _OsLock(path)
-
-
-# POSIX locks belong to the process: a second one of ours on the same file would be granted, and closing
-# either would release both. So what this process holds is remembered here.
-_held_here: set[tuple[int, int]] = set()
-
-
-_NO_INODE: Final = (-1, -1)
-
-
-def _inode_of(path: str) -> tuple[int, int]:
-    try:
-        found = os.stat(path, follow_symlinks=False)
-    except OSError:
-        return _NO_INODE
-    return (found.st_dev, found.st_ino)
-
-
-class _OsLock:
-    """The lock that Java's ``FileChannel.tryLock`` takes: POSIX, exclusive, on the whole file."""
-
-    def __init__(self, path: str) -> None:
-        self._fd = -1
-        self._inode = _NO_INODE
-        # Kafka removes the file when it stops: a lock on one that has no name any more keeps nobody out.
-        while self._fd < 0 or self._inode != _inode_of(path):
-            self.close()
-            self._take(path)
-
-    def _take(self, path: str) -> None:
-        if _inode_of(path) in _held_here:
-            # Not even opened: closing it again would let go of the lock that we hold.
-            raise LockedError("locked: this process has it open for writing already", path=path)
-        try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
-        except OSError as error:
-            raise _refused(error, path) from None
-        try:
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(fd)
-            if error.errno in (errno.EACCES, errno.EAGAIN):
-                raise LockedError(
-                    "locked: a broker or another writer runs on this directory; stop it, or read only",
-                    path=path,
-                    errno=error.errno,
-                ) from None
-            raise _refused(error, path) from None
-        found = os.fstat(fd)
-        self._fd, self._inode = fd, (found.st_dev, found.st_ino)
-        _held_here.add(self._inode)
-
-    def __del__(self) -> None:
-        self.close()
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            _held_here.discard(self._inode)
-            os.close(self._fd)
-            self._fd = -1
+        return OsLock(path)
 
 
 class OsReadableFile:
@@ -339,9 +276,9 @@ class OsReadableFile:
         self._fd = -1
         try:
             # O_NONBLOCK: opening a FIFO must not hang before it can be refused.
-            self._fd = os.open(path, self._FLAGS | flags | os.O_CLOEXEC | os.O_NONBLOCK, _FILE_MODE)
+            self._fd = os.open(path, self._FLAGS | flags | os.O_CLOEXEC | os.O_NONBLOCK, FILE_MODE)
         except OSError as error:
-            raise _refused(error, path) from None
+            raise refused(error, path) from None
         if not stat.S_ISREG(os.fstat(self._fd).st_mode):
             self.close()
             raise StorageError("not a regular file", path=path)
@@ -353,7 +290,7 @@ class OsReadableFile:
         try:
             return os.fstat(self._fd).st_size
         except OSError as error:
-            raise _refused(error, self.path) from None
+            raise refused(error, self.path) from None
 
     def read_into(self, position: int, buffer: memoryview) -> int:
         try:
@@ -365,7 +302,7 @@ class OsReadableFile:
                     break
                 done += count
         except OSError as error:
-            raise _refused(error, self.path) from None
+            raise refused(error, self.path) from None
         return done
 
     def read(self, position: int, size: int) -> bytes:
@@ -377,7 +314,7 @@ class OsReadableFile:
                     break
                 data += more
         except OSError as error:
-            raise _refused(error, self.path) from None
+            raise refused(error, self.path) from None
         return data
 
     def map(self, position: int, size: int, *, reads_all: bool = False) -> memoryview:
@@ -395,7 +332,7 @@ class OsReadableFile:
                 offset=position - ahead,
             )
         except (OSError, ValueError, OverflowError) as error:
-            raise _refused(error, self.path) from None
+            raise refused(error, self.path) from None
         return memoryview(whole)[ahead:]
 
     def read_ahead(self, position: int, size: int) -> None:
@@ -454,16 +391,16 @@ class OsWritableFile(OsReadableFile):
                 while done < len(data):  # a full disk takes part of it first, and then refuses
                     done += os.pwrite(self._fd, whole[done:], position + done)
         except OSError as error:
-            raise _refused(error, self.path) from None
+            raise refused(error, self.path) from None
 
     def truncate(self, size: int) -> None:
         try:
             os.ftruncate(self._fd, size)
         except OSError as error:
-            raise _refused(error, self.path) from None
+            raise refused(error, self.path) from None
 
     def reserve(self, position: int, size: int) -> None:
-        allocate = _system_call("fallocate", "iiqq")
+        allocate = system_call("fallocate", "iiqq")
         with suppress(OSError):
             found = os.fstatvfs(self._fd)
             # Where little is left, it is left to those who write.
@@ -477,7 +414,7 @@ class OsWritableFile(OsReadableFile):
             os.utime(self._fd, ns=(found.st_atime_ns, found.st_mtime_ns))
 
     def begin_sync(self, position: int, size: int) -> None:
-        begin = _system_call("sync_file_range", "iqqI")
+        begin = system_call("sync_file_range", "iqqI")
         if begin is not None:
             begin(self._fd, position, size, _SYNC_FILE_RANGE_WRITE)
 
@@ -485,29 +422,9 @@ class OsWritableFile(OsReadableFile):
         try:
             _datasync(self._fd)
         except (OSError, ValueError) as error:  # ValueError: closed
-            raise _refused(error, self.path) from None
-
-
-@functools.cache
-def _system_call(name: str, types: str) -> Callable[..., object] | None:
-    """One that Linux has and Python does not show, and what it takes, as in ``struct``; None elsewhere."""
-    import ctypes
-
-    try:
-        found = getattr(ctypes.CDLL(None), name)
-    except (OSError, AttributeError):
-        return None
-    of = {"i": ctypes.c_int, "I": ctypes.c_uint, "q": ctypes.c_int64}
-    found.argtypes = [of[each] for each in types]
-    return cast("Callable[..., object]", found)
+            raise refused(error, self.path) from None
 
 
 def _dir_entry(entry: os.DirEntry[str]) -> DirEntry:
     is_file = entry.is_file(follow_symlinks=False)
     return DirEntry(entry.name, is_file, not is_file and entry.is_dir(follow_symlinks=False))
-
-
-def _refused(error: Exception, path: str) -> StorageError:
-    number = error.errno if isinstance(error, OSError) else None
-    detail = (os.strerror(number) if number is not None else str(error)).lower()
-    return StorageError(detail, path=path, errno=number)
