@@ -6,6 +6,7 @@ the way to its final name, and nothing is read twice. Who only reads changes not
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -229,3 +230,50 @@ def test_a_file_that_was_named_is_read_itself(tmp_path: Path, master: Path) -> N
     assert scan(str(replaced)).to_table() == wanted
     swap = replaced.with_suffix(".log.swap")
     assert scan(str(swap)).to_table().num_rows > wanted.num_rows
+
+
+@pytest.mark.parametrize("isolation", [Isolation.UNCOMMITTED, Isolation.COMMITTED])
+@pytest.mark.parametrize("is_compacted", [False, True])
+@pytest.mark.parametrize("taken", [0, 1, 9, 30])
+def test_a_read_goes_on_when_segments_are_replaced_under_it(
+    tmp_path: Path, master: Path, taken: int, is_compacted: bool, isolation: Isolation
+) -> None:
+    root = Path(shutil.copytree(master, tmp_path / "logs"))
+    before = seen(root)[isolation is Isolation.COMMITTED]
+    steps, _ = replacement(root / "t-0", is_compacted=is_compacted)
+    with stratalog.open(str(root), read_only=True) as logs:
+        rows = logs.read("t", isolation=isolation, batch_rows=1).records()
+        found = [next(rows).offset for _ in range(taken)]
+        for step in steps:
+            step()
+        found += [record.offset for record in rows]
+    after = seen(root)[isolation is Isolation.COMMITTED]
+    assert found == sorted(set(found))
+    assert set(after) <= set(found) <= set(before)
+    assert (found == before) or is_compacted
+
+
+def test_a_read_under_which_retention_deletes_says_so(tmp_path: Path, master: Path) -> None:
+    root = Path(shutil.copytree(master, tmp_path / "logs"))
+    with stratalog.open(str(root), read_only=True) as logs:
+        rows = logs.read("t", batch_rows=1).records()
+        next(rows)
+        for path in sorted((root / "t-0").glob("*.log"))[:5]:
+            for each in parts(path):
+                each.unlink()
+        with pytest.raises(StorageError) as told:
+            list(rows)
+    assert told.value.errno == errno.ENOENT
+
+
+def test_a_tail_goes_on_when_segments_are_replaced_under_it(tmp_path: Path, master: Path) -> None:
+    root = Path(shutil.copytree(master, tmp_path / "logs"))
+    everything = seen(root)[0]
+    steps, _ = replacement(root / "t-0", is_compacted=False)
+    with stratalog.open(str(root), read_only=True) as logs:
+        tail = logs.tail("t", start=0, timeout_s=0.1)
+        found = [next(tail).offset]
+        for step in steps:
+            step()
+        found += [record.offset for record in tail]
+    assert found == everything

@@ -14,6 +14,7 @@ import stratalog
 from stratalog.errors import CorruptionError, UnknownPartitionError, UsageError
 from stratalog.records.layout import Codec, Ending
 from stratalog.storage.filesystem import OsFileSystem, ReadableFile
+from stratalog.storage.settling import LISTINGS_MAX
 from tests.inspect.logs import batch, segment
 from tests.peers.golden import GoldenSet, decoded, golden_set, golden_sets
 
@@ -253,13 +254,28 @@ def test_segments_that_compaction_put_together_are_read_on_behind_what_was_read(
     assert s.vanished == []
 
 
+def test_a_segment_that_has_taken_the_place_of_several_is_not_read_twice(live):
+    """It was listed as it was, and opened as it is: with what the next ones had held."""
+    root, paths, files = live
+
+    def compact() -> None:
+        Path(paths[0]).write_bytes(b"".join(batch(3 * n) for n in range(8) if n != 5))
+        for path in paths[1:4]:
+            Path(path).unlink()
+
+    files.before[name_of(paths[0])] = [compact]
+    s = stratalog.scan(root, columns=["offset"], file_system=files)
+    assert offsets_of(s) == [offset for offset in range(30) if not 15 <= offset < 18]
+    assert s.vanished == []
+
+
 def test_a_file_that_is_listed_and_cannot_be_opened_is_given_up(live):
     root, paths, files = live
 
     def missing() -> None:
         raise stratalog.StorageError("no such file or directory", path=paths[1], errno=2)
 
-    files.before[name_of(paths[1])] = [missing, missing]
+    files.before[name_of(paths[1])] = [missing] * (LISTINGS_MAX + 1)
     s = stratalog.scan(root, columns=["offset"], file_system=files)
     assert offsets_of(s) == [offset for offset in range(30) if not 6 <= offset < 12]
     assert s.vanished == [paths[1]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from stratalog.errors import StorageError
 from stratalog.inspect.segment_order import SegmentSpan, segment_spans
@@ -16,14 +16,13 @@ from stratalog.inspect.segment_tail import SegmentTail, find_tail, walk_tail
 from stratalog.inspect.sources import PartitionSource, relisted, vanished
 from stratalog.storage.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.names import parse_segment_name
+from stratalog.storage.settling import LISTINGS_MAX
 from stratalog.storage.txn_index import AbortedTxn
 
 if TYPE_CHECKING:
     from stratalog.inspect.followed_transactions import FollowedTransactions
 
 __all__ = ["EndsCache", "PartitionEnds", "partition_ends"]
-
-_ATTEMPTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class EndsCache:
     def ends_of(self, source: PartitionSource, *, stable: bool = False) -> PartitionEnds:
         """Where a partition begins and ends now. Where its last segment vanished since it was listed, it is
         listed anew."""
-        for _ in range(_ATTEMPTS - 1):
+        for _ in range(LISTINGS_MAX - 1):
             try:
                 return self._ends(source, stable)
             except StorageError as error:

@@ -6,7 +6,7 @@ gone, the folder is listed anew and reading goes on behind the offset that was r
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -22,6 +22,7 @@ from stratalog.records.columns import Pause, RegionDecoder, Selection, Taken
 from stratalog.records.layout import INT32_MAX, Ending, Reason
 from stratalog.storage.filesystem import FileSystem
 from stratalog.storage.log_file import LogFile, open_log_file
+from stratalog.storage.settling import LISTINGS_MAX
 from stratalog.storage.walk_file import FileEnd, Progress
 
 __all__ = ["PartitionReader"]
@@ -61,7 +62,8 @@ class PartitionReader:
             source, self._file_system, lambda each: bounds_of(each, self._wanted, self._file_system)
         )
         spans = deque(spans_within(source, bounds, self._file_system))
-        missed: set[str] = set()
+        missed: Counter[str] = Counter()
+        reached = 0
         while spans:
             span = spans.popleft()
             with ExitStack() as opened:
@@ -71,12 +73,13 @@ class PartitionReader:
                     if not vanished(source, error):
                         raise
                     source = relisted(source, self._file_system)
-                    bounds = _behind(bounds, span)
+                    bounds = _behind(bounds, span, reached)
                     spans = self._go_on(source, bounds, span, missed)
                     continue
                 part = part_within(span, bounds, log_file.size, self._file_system)
                 decoder = self._decoder_for(bounds)
                 yield from self._file(log_file, decoder, *part)
+            reached = max(reached, decoder.expected_offset)
             end = self.ends[-1]
             is_torn = span.path == source.segments[-1] and end.pause.ending == Ending.INCOMPLETE
             if not end.is_clean and not is_torn:
@@ -85,15 +88,17 @@ class PartitionReader:
                 raise end.error()
 
     def _go_on(
-        self, source: PartitionSource, bounds: Bounds, gone: SegmentSpan, missed: set[str]
+        self, source: PartitionSource, bounds: Bounds, gone: SegmentSpan, missed: Counter[str]
     ) -> deque[SegmentSpan]:
         """What is left to read where a segment vanished. Retention deleted it, and its records with it;
         or compaction did, and another segment has what is left of them."""
         spans = deque(spans_within(source, bounds, self._file_system))
-        if gone.path in missed and spans and spans[0].path == gone.path:
+        missed[gone.path] += 1
+        if missed[gone.path] > LISTINGS_MAX and spans and spans[0].path == gone.path:
             spans.popleft()  # it is listed, and cannot be opened: once more would not help
-        missed.add(gone.path)
-        if not spans or (spans[0].base_offset or 0) > (gone.base_offset or 0):
+        start = bounds.start or 0
+        was_read = gone.next_offset is not None and gone.next_offset <= start
+        if not was_read and (not spans or (spans[0].base_offset or 0) > start):
             self.vanished.append(gone.path)
         return spans
 
@@ -161,10 +166,10 @@ def _is_hidden(source: PartitionSource, pause: Pause, reached: int) -> bool:
     return reached >= source.visible_end
 
 
-def _behind(bounds: Bounds, span: SegmentSpan) -> Bounds:
-    """The bounds of what is left when everything before a segment was read."""
-    start = span.base_offset if bounds.start is None else max(bounds.start, span.base_offset or 0)
-    return replace(bounds, start=start)
+def _behind(bounds: Bounds, span: SegmentSpan, reached: int) -> Bounds:
+    """The bounds of what is left when everything before a segment was read; perhaps more was, from one
+    that had taken the place of several meanwhile."""
+    return replace(bounds, start=max(bounds.start or 0, span.base_offset or 0, reached))
 
 
 def _map_file(

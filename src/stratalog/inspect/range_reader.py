@@ -29,6 +29,7 @@ from stratalog.records.columns import Pause, RegionDecoder, Selection, Taken
 from stratalog.records.layout import BATCH_HEADER_SIZE, Ending, Reason
 from stratalog.storage.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.log_file import LogFile, open_log_file
+from stratalog.storage.settling import LISTINGS_MAX
 from stratalog.storage.walk_file import FileEnd
 from stratalog.types import TopicPartition
 
@@ -214,7 +215,8 @@ class _Reading:
         if self._planned_at < self._reached:
             self._planned_at, self._plans = self._reached, 0
         self._plans += 1
-        if error is not None and self._plans > _PLANS_MAX:
+        most = LISTINGS_MAX if isinstance(error, StorageError) else _PLANS_MAX
+        if error is not None and self._plans > most:
             raise error
         wanted = self._wanted
         self._source = self._listed()

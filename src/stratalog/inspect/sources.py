@@ -33,7 +33,7 @@ from stratalog.storage.names import (
     parse_segment_name,
 )
 from stratalog.storage.sealed_segment import SealedSegment
-from stratalog.storage.settling import SettledFolder, read_settled, swapped_kinds
+from stratalog.storage.settling import LISTINGS_MAX, SettledFolder, read_settled, swapped_kinds
 from stratalog.storage.sparse_index import IndexLimits
 from stratalog.types import TopicPartition
 
@@ -338,13 +338,15 @@ def with_fresh_listing(
     file_system: FileSystem | None,
     question: Callable[[PartitionSource], Answer],
 ) -> Answer:
-    """The answer to a question about a partition; where a file of it vanished, asked once more."""
-    try:
-        return question(source)
-    except StorageError as error:
-        if not vanished(source, error):
-            raise
-    return question(relisted(source, file_system))
+    """The answer to a question about a partition; where a file of it vanished meanwhile, asked again."""
+    for _ in range(LISTINGS_MAX - 1):
+        try:
+            return question(source)
+        except StorageError as error:
+            if not vanished(source, error):
+                raise
+        source = relisted(source, file_system)
+    return question(source)
 
 
 def sealed_segment(

@@ -254,7 +254,7 @@ class Logs:
             config=self._catalogue.config(place.topic),
             now_ms=self._clock.now_ms(),
         )
-        return PartitionView(place, *found)
+        return PartitionView(place, *found, again=lambda: self._look([place])[0])
 
     def places(self, topic: str, partitions: int | Iterable[int] | None) -> list[TopicPartition]:
         """The partitions that are meant: all, one, or those listed."""

@@ -51,6 +51,8 @@ class PartitionView(NamedTuple):
     place: TopicPartition
     view: LogView
     damage: CorruptionError | None = None
+    #: Looks again, where the files are another's and may be replaced while they are read.
+    again: Callable[[], PartitionView] | None = None
 
 
 class LogRows:
@@ -156,7 +158,9 @@ class LogRows:
         try:
             start = self._first_offset(view)
             if start is not None:
-                yield from read_columns(view, selection, self._isolation, start=start, end=end)
+                yield from read_columns(
+                    view, selection, self._isolation, start=start, end=end, again=_view_again(each)
+                )
         except (CorruptionError, StorageError):
             if self._is_closed():  # its files are closed, or another's by now
                 raise _closed() from None
@@ -178,6 +182,11 @@ class LogRows:
                 known = segment.base_offset if entry is None else entry.offset
                 return min(max(start, known), view.log_end)
         return None
+
+
+def _view_again(each: PartitionView) -> Callable[[], LogView] | None:
+    again = each.again
+    return None if again is None else lambda: again().view
 
 
 def _checked(columns: Sequence[str] | None) -> tuple[str, ...]:

@@ -127,9 +127,9 @@ def _tail(
 def _between(
     seen: PartitionView, reached: dict[TopicPartition, int], bound: int, isolation: Isolation
 ) -> Iterator[StoredRecord]:
-    place, view = seen.place, seen.view
+    place = seen.place
     rows = LogRows(
-        [PartitionView(place, view)],
+        [seen._replace(damage=None)],
         start=reached[place],
         end=bound,
         isolation=isolation,

@@ -34,7 +34,7 @@ def without_hidden(
         if end is None or end > each.view.log_end:
             shown.append(each)
         else:
-            shown.append(PartitionView(each.place, cut_view(each.view, end)))
+            shown.append(each._replace(view=cut_view(each.view, end), damage=None))
     return shown
 
 

@@ -22,7 +22,7 @@ from stratalog.storage.producers import ProducerStates
 from stratalog.storage.replay import Replay, rebuild_producers
 from stratalog.storage.sealed_segment import SealedSegment
 from stratalog.storage.segment_scan import SegmentScan, scan_segment
-from stratalog.storage.settling import read_settled, swapped_kinds
+from stratalog.storage.settling import LISTINGS_MAX, read_settled, swapped_kinds
 from stratalog.storage.snapshot_files import SnapshotFiles
 from stratalog.storage.sparse_index import IndexLimits
 from stratalog.storage.txn_index import AbortedTxn
@@ -30,7 +30,6 @@ from stratalog.storage.txn_index import AbortedTxn
 __all__ = ["FolderView", "check_format", "folder_trace", "open_view"]
 
 _NEVER_MS: Final = 2**62
-_ATTEMPTS: Final = 3
 
 
 class FolderView(NamedTuple):
@@ -53,7 +52,7 @@ def open_view(
     elsewhere is not known here. A damaged middle shows when it is read."""
     config = config or LogConfig()
     limits = IndexLimits(config.index_interval_bytes, config.segment_index_bytes)
-    for _ in range(_ATTEMPTS - 1):
+    for _ in range(LISTINGS_MAX - 1):
         try:
             return _open(folder, file_system, limits, log_start, now_ms)
         except StorageError as error:
@@ -99,7 +98,7 @@ def _open(
         found = file_system.stat(path)
         if found is None:
             raise StorageError("gone while the folder was read", path=path, errno=errno.ENOENT)
-        segment.size_bytes = found.size
+        segment.size_bytes = segment.listed_bytes = found.size
         segments.append(segment)
     if not segments:
         _check_format(folder, names)

@@ -7,8 +7,9 @@ up to its marker.
 
 from __future__ import annotations
 
+import errno
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from heapq import heapify, heappop
 from typing import Final
@@ -28,6 +29,7 @@ from stratalog.records.layout import (
 )
 from stratalog.records.reasons import corruption
 from stratalog.storage.log_view import Isolation, LogRead, LogView
+from stratalog.storage.settling import LISTINGS_MAX
 from stratalog.storage.txn_index import AbortedTxn
 
 __all__ = ["read_columns"]
@@ -43,9 +45,11 @@ def read_columns(
     *,
     start: int | None = None,
     end: int | None = None,
+    again: Callable[[], LogView] | None = None,
 ) -> Iterator[Taken]:
     """Columns of the records from ``start`` (the log's start) up to ``end`` (as far as the isolation
-    lets see). CorruptionError at a damaged batch, after what stands before it."""
+    lets see). CorruptionError at a damaged batch, after what stands before it. ``again`` looks anew,
+    where segments may be replaced while they are read."""
     offset = view.log_start if start is None else start
     view.check_range(offset)
     bound = view.bound(isolation)
@@ -53,7 +57,7 @@ def read_columns(
     decoder = RegionDecoder(replace(selection, start=offset, end=bound))
     failure: CorruptionError | StorageError | None = None
     try:
-        yield from _read_regions(view, decoder, isolation, offset, bound)
+        yield from _read_regions(view, decoder, isolation, offset, bound, again)
     except (CorruptionError, StorageError) as error:
         failure = error
     if decoder.rows:
@@ -63,12 +67,29 @@ def read_columns(
 
 
 def _read_regions(
-    view: LogView, decoder: RegionDecoder, isolation: Isolation, offset: int, bound: int
+    view: LogView,
+    decoder: RegionDecoder,
+    isolation: Isolation,
+    offset: int,
+    bound: int,
+    again: Callable[[], LogView] | None,
 ) -> Iterator[Taken]:
     """Columns whenever they are full; what is left stands in the decoder."""
     max_batch_bytes = decoder.selection.max_batch_bytes
+    misses = 0
     while offset < bound:
-        read = view.read(offset, _READ_BYTES, isolation, max_batch_bytes=max_batch_bytes)
+        try:
+            read = view.read(offset, _READ_BYTES, isolation, max_batch_bytes=max_batch_bytes)
+        except StorageError as error:
+            # Compaction has put another segment in its place; or retention has deleted it.
+            misses += 1
+            if again is None or error.errno != errno.ENOENT or misses > LISTINGS_MAX:
+                raise
+            view = again()
+            if offset < view.log_start:
+                raise
+            continue
+        misses = 0
         if read.region is None:
             return
         reached = offset

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
@@ -36,14 +37,25 @@ class SealedSegment(Segment):
         self._log = log
         self._index: SparseIndex | None = None
         self._aborted: tuple[AbortedTxn, ...] | None = None
+        #: How large the data file is where another's may take its place at any time; None where it cannot.
+        self.listed_bytes: int | None = None
         #: Whether its index was made from its batches just now, and knows all that they say.
         self.is_walked = False
 
     @property
     def log(self) -> ReadableFile:
         if self._log is None:
-            self._log = self._file_system.open_readable(self.path(FileKind.LOG))
+            self._log = self._open()
         return self._log
+
+    def _open(self) -> ReadableFile:
+        log = self._file_system.open_readable(self.path(FileKind.LOG))
+        if self.listed_bytes not in (None, log.size()):
+            log.close()
+            raise StorageError(
+                "replaced while it was read", path=self.path(FileKind.LOG), errno=errno.ENOENT
+            )
+        return log
 
     @property
     def index(self) -> SparseIndex:
@@ -82,7 +94,7 @@ class SealedSegment(Segment):
         if self._log is not None:
             yield self._log
             return
-        log = self._file_system.open_readable(self.path(FileKind.LOG))
+        log = self._open()
         try:
             yield log
         finally:

@@ -20,9 +20,10 @@ from stratalog.storage.names import FileKind, Stage, segment_file_name
 from stratalog.storage.segment_scan import scan_segment
 from stratalog.storage.sparse_index import IndexLimits
 
-__all__ = ["SettledFolder", "read_settled", "swapped_kinds", "swapped_span"]
+__all__ = ["LISTINGS_MAX", "SettledFolder", "read_settled", "swapped_kinds", "swapped_span"]
 
-_TRIES: Final = 16
+#: How often one after the other a folder is listed because files are gone that were in it just now.
+LISTINGS_MAX: Final = 16
 
 
 class SettledFolder(NamedTuple):
@@ -44,7 +45,7 @@ def read_settled(file_system: FileSystem, folder: str) -> SettledFolder:
     """The folder as it is now, listed again where it is just being changed."""
     entries = file_system.list_dir(folder)
     names = _names_of(entries)
-    for _ in range(_TRIES):
+    for _ in range(LISTINGS_MAX):
         if not names.has_unfinished:
             return SettledFolder(entries, names, {})
         # A file that is renamed while a folder is listed may appear under neither name.

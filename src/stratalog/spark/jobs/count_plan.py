@@ -28,6 +28,7 @@ from stratalog.spark.jobs.file_parts import FilePart, cut_file, pack, part_size
 from stratalog.spark.jobs.refusals import OnError, in_plain_words, tell
 from stratalog.spark.jobs.spread import cores_of, spread
 from stratalog.storage.filesystem import FileSystem
+from stratalog.storage.settling import LISTINGS_MAX
 from stratalog.storage.walk_file import FileEnd
 
 if TYPE_CHECKING:
@@ -107,12 +108,14 @@ class _CountJob:
         self._of: dict[str, list[_File]] = {}
 
     def run(self, sources: Sequence[PartitionSource]) -> list[PartitionSource]:
-        """Count everything; a partition of which a file vanished is listed anew, once."""
+        """Count everything; a partition of which a file vanished is listed and counted anew."""
         counted = list(sources)
         self._count(counted)
-        for number, source in enumerate(counted):
-            gone = [each for each in self._of[source.folder] if self._is_gone(each)]
-            if gone:
+        for number in range(len(counted)):
+            for _ in range(LISTINGS_MAX):
+                source = counted[number]
+                if not any(self._is_gone(each) for each in self._of[source.folder]):
+                    break
                 counted[number] = again = relisted(source, self._file_system)
                 self._count([again])
         return counted
