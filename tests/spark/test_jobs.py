@@ -457,6 +457,37 @@ def test_mirror_that_dies_anywhere_goes_on_at_the_end(make_log, tmp_path, monkey
         assert log_bytes(target) == log_bytes(path)
 
 
+def test_mirror_goes_on_when_segments_are_replaced_under_it(make_log, tmp_path, monkeypatch):
+    """The first appends have gone to the target when three segments of the source become one."""
+    path = make_log(10, partitions=1, **{"internal.segment.bytes": "4000"})
+    extend(path, 300)
+    (source,) = LogPaths.of(path).sources().partitions
+    item = PartitionToCopy(source, TopicPartition("orders", 0), 310, 1)
+    target = str(tmp_path / "copy")
+    with stratalog.open(target) as logs:
+        logs.create("orders", 1)
+    before = log_bytes(path)
+    segments = sorted(Path(path, "orders-0").glob("*.log"))
+    assert len(segments) > 6
+    real = PartitionLog.append_as_follower
+    appends = []
+
+    def replacing(log, data, **settings):
+        appends.append(len(data))
+        if len(appends) == 2:
+            joined = b"".join(segment.read_bytes() for segment in segments[3:6])
+            for segment in segments[3:6]:
+                segment.unlink()
+            segments[3].write_bytes(joined)
+        return real(log, data, **settings)
+
+    monkeypatch.setattr(PartitionLog, "append_as_follower", replacing)
+    (copied,) = copy_partitions(Mirroring(LogPaths.of(path), target, hold_bytes=6000), [item])
+    assert copied.refused is None
+    assert len(appends) > 2
+    assert log_bytes(target) == before
+
+
 def killed_at_append(number, monkeypatch, work):
     """Run it in a process that dies at its n-th append; whether it came to that."""
     real = PartitionLog.append_as_follower

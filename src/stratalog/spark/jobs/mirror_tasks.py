@@ -8,6 +8,7 @@ what is there already. So a mirror needs no journal: wherever it was killed, the
 
 from __future__ import annotations
 
+import errno
 import os
 from array import array
 from collections.abc import Sequence
@@ -35,6 +36,7 @@ from stratalog.storage.log_view import Isolation, LogView
 from stratalog.storage.names import FileKind, partition_dir_name
 from stratalog.storage.partition_log import PartitionLog
 from stratalog.storage.read_only import open_view
+from stratalog.storage.settling import LISTINGS_MAX
 from stratalog.types import TopicPartition
 
 __all__ = [
@@ -183,6 +185,7 @@ class _Follower:
 
     def _regions(self, view: LogView, offset: int, follows: int, bytes_max: int) -> list[_Region]:
         regions: list[_Region] = []
+        misses = 0
         while bytes_max > 0 and offset < self._item.end:
             try:
                 found = view.find(offset)
@@ -191,6 +194,17 @@ class _Follower:
                 if not regions:
                     raise
                 break  # what stands before the damage goes first
+            except StorageError as error:
+                # Compaction has put another segment in its place; or retention has deleted it.
+                misses += 1
+                if error.errno != errno.ENOENT or misses > LISTINGS_MAX:
+                    raise
+                self._view = None
+                view = self._source_view()
+                if offset < view.log_start:
+                    raise
+                continue
+            misses = 0
             if region is None:
                 break
             regions.append(region)
