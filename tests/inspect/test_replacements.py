@@ -20,6 +20,8 @@ from stratalog.errors import StorageError
 from stratalog.inspect.count_partition import count_partition, tally
 from stratalog.inspect.range_plan import plan_range
 from stratalog.inspect.scan import scan
+from stratalog.inspect.sources import find_sources
+from stratalog.inspect.verify import verify_files
 from stratalog.records.control import ControlType
 from stratalog.records.scan import scan_batches
 from stratalog.storage.filesystem import DirEntry, OsFileSystem
@@ -277,3 +279,15 @@ def test_a_tail_goes_on_when_segments_are_replaced_under_it(tmp_path: Path, mast
             step()
         found += [record.offset for record in tail]
     assert found == everything
+
+
+def test_verify_goes_through_it_in_the_order_of_offsets(tmp_path: Path, master: Path) -> None:
+    root = Path(shutil.copytree(master, tmp_path / "logs"))
+    steps, decided = replacement(root / "t-0", is_compacted=True)
+    for step in steps[: decided + 9]:
+        step()
+    reports = list(verify_files(find_sources(str(root)).files))
+    bases = [int(Path(report.path).name[:20]) for report in reports]
+    assert bases == sorted(set(bases))
+    assert {Path(report.path).suffix for report in reports} == {".log", ".swap"}
+    assert [finding for report in reports for finding in report.findings] == []

@@ -15,7 +15,7 @@ from stratalog.inspect.segment_order import SegmentSpan, segment_spans
 from stratalog.inspect.segment_tail import SegmentTail, find_tail, walk_tail
 from stratalog.inspect.sources import PartitionSource, relisted, vanished
 from stratalog.storage.filesystem import FileSystem, OsFileSystem
-from stratalog.storage.names import parse_segment_name
+from stratalog.storage.names import parse_data_name
 from stratalog.storage.settling import LISTINGS_MAX
 from stratalog.storage.txn_index import AbortedTxn
 
@@ -127,5 +127,5 @@ class EndsCache:
 
 def _has_transactions(source: PartitionSource) -> bool:
     """Whether there can be any: not in 0.7's files, nor in those that are no segments by their names."""
-    name = parse_segment_name(os.path.basename(source.segments[-1])) if source.segments else None
+    name = parse_data_name(os.path.basename(source.segments[-1])) if source.segments else None
     return name is not None and not name.is_v07

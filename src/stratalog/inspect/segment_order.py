@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
-from stratalog.storage.names import parse_segment_name
+from stratalog.storage.names import parse_data_name
 
 __all__ = ["SegmentSpan", "is_last_segment", "segment_spans", "segments_in_order"]
 
@@ -27,7 +27,7 @@ class SegmentSpan(NamedTuple):
 
 def segment_spans(segments: Sequence[str]) -> Iterator[SegmentSpan]:
     """The spans of one partition's segments, which are given in order."""
-    names = [parse_segment_name(os.path.basename(path)) for path in segments]
+    names = [parse_data_name(os.path.basename(path)) for path in segments]
     bases = [None if name is None else name.base_offset for name in names]
     for path, base, following in zip_longest(segments, bases, bases[1:]):
         yield SegmentSpan(path, base, following)
@@ -38,8 +38,8 @@ def is_last_segment(paths: Sequence[str], number: int) -> bool:
     if number + 1 >= len(paths):
         return True
     here, there = paths[number], paths[number + 1]
-    own = parse_segment_name(os.path.basename(here))
-    following = parse_segment_name(os.path.basename(there))
+    own = parse_data_name(os.path.basename(here))
+    following = parse_data_name(os.path.basename(there))
     return (
         own is None
         or following is None
@@ -53,7 +53,7 @@ def segments_in_order(paths: Sequence[str]) -> tuple[str, ...]:
     the order in which they were named. Files that are no segments come before those of their folder."""
     folders: dict[str, dict[str, int]] = {}
     for path in paths:
-        name = parse_segment_name(os.path.basename(path))
+        name = parse_data_name(os.path.basename(path))
         folders.setdefault(_folder(path), {})[path] = -1 if name is None else name.base_offset
     return tuple(
         path for folder in folders.values() for path in sorted(folder, key=folder.__getitem__)

@@ -16,7 +16,7 @@ from typing import Final
 from stratalog.errors import StorageError
 from stratalog.records import kernel
 from stratalog.storage.filesystem import FileSystem, OsFileSystem, ReadableFile
-from stratalog.storage.names import V07_SUFFIX, parse_partition_dir, parse_segment_name
+from stratalog.storage.names import V07_SUFFIX, parse_data_name, parse_partition_dir
 from stratalog.types import TopicPartition
 
 __all__ = ["MAPPED_SIZE", "WINDOW_SIZE", "LogFile", "Window", "open_log_file"]
@@ -59,7 +59,7 @@ def open_log_file(path: str, file_system: FileSystem | None = None) -> Iterator[
     """Open a data file by path. A file of any name is read as a log; ``*.kafka`` as 0.7's."""
     file = (file_system or OsFileSystem()).open_readable(path)
     try:
-        name = parse_segment_name(os.path.basename(path))
+        name = parse_data_name(os.path.basename(path))
         yield LogFile(
             path=path,
             file=file,

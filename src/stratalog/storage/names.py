@@ -7,6 +7,7 @@ hold, in twenty digits. Names that mean nothing parse to None: unknown files are
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -42,6 +43,7 @@ __all__ = [
     "check_topic",
     "is_marked_partition_dir",
     "log_file_name",
+    "parse_data_name",
     "parse_partition_dir",
     "parse_partition_file",
     "parse_piece_name",
@@ -194,12 +196,18 @@ def parse_partition_file(name: str) -> PartitionFile | None:
 
 
 def parse_segment_name(name: str) -> SegmentName | None:
-    """The base offset, and whether it is a 0.7 file; None where it is not a segment's data file. One that
-    is complete and about to get its final name is one."""
+    """The base offset, and whether it is a 0.7 file; None where it is not a segment's data file."""
+    return _segment_name(name, (Stage.LIVE,))
+
+
+def parse_data_name(name: str) -> SegmentName | None:
+    """The same, also of a data file that is complete and has yet to get its final name."""
+    return _segment_name(name, (Stage.LIVE, Stage.SWAP))
+
+
+def _segment_name(name: str, stages: Collection[Stage]) -> SegmentName | None:
     file = parse_partition_file(name)
-    if file is None or file.kind not in (FileKind.LOG, FileKind.V07):
-        return None
-    if file.stage not in (Stage.LIVE, Stage.SWAP):
+    if file is None or file.stage not in stages or file.kind not in (FileKind.LOG, FileKind.V07):
         return None
     return SegmentName(file.offset, file.kind == FileKind.V07)
 

@@ -16,7 +16,7 @@ from stratalog.spark.jobs.file_parts import FilePart
 from stratalog.spark.jobs.log_paths import LogPaths
 from stratalog.spark.jobs.refusals import each_or_error
 from stratalog.storage.filesystem import FileSystem
-from stratalog.storage.names import parse_segment_name
+from stratalog.storage.names import parse_data_name
 
 __all__ = ["PartToVerify", "VerifiedPart", "Verifying", "merge_reports", "verify_parts"]
 
@@ -124,5 +124,5 @@ def merge_reports(
 
 def _base_of(report: FileReport) -> int:
     """The least offset that a file may hold, by its name; -1 where that does not tell."""
-    name = parse_segment_name(os.path.basename(report.path))
+    name = parse_data_name(os.path.basename(report.path))
     return -1 if name is None else name.base_offset
