@@ -30,7 +30,7 @@ from stratalog.storage.segment_scan import rebuild_index
 from stratalog.storage.settling import read_settled
 from stratalog.storage.sparse_index import IndexLimits
 from tests.inspect.ranges import read, source_of, whole
-from tests.storage.logs import batch, end_txn, in_txn, open_log
+from tests.storage.logs import T, batch, end_txn, in_txn, open_log
 
 KINDS = (".log", ".index", ".timeindex", ".txnindex")
 CONFIGS = {"internal.segment.bytes": 400, "index.interval.bytes": 64}
@@ -253,6 +253,19 @@ def test_a_read_goes_on_when_segments_are_replaced_under_it(
     assert found == sorted(set(found))
     assert set(after) <= set(found) <= set(before)
     assert (found == before) or is_compacted
+
+
+def test_a_read_by_time_finds_its_beginning_when_segments_are_replaced_before_it(
+    tmp_path: Path, master: Path
+) -> None:
+    root = Path(shutil.copytree(master, tmp_path / "logs"))
+    everything = seen(root)[0]
+    steps, _ = replacement(root / "t-0", is_compacted=False)
+    with stratalog.open(str(root), read_only=True) as logs:
+        rows = logs.read("t", start_time=T)
+        for step in steps:
+            step()
+        assert [record.offset for record in rows.records()] == everything
 
 
 def test_a_read_under_which_retention_deletes_says_so(tmp_path: Path, master: Path) -> None:

@@ -20,6 +20,7 @@ from stratalog.records.layout import TimestampType
 from stratalog.records.model import RecordHeader
 from stratalog.storage.log_view import Isolation, LogView
 from stratalog.storage.record_reader import read_columns
+from stratalog.storage.relook import Relook
 from stratalog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -152,21 +153,34 @@ class LogRows:
                     )
 
     def _columns(self, each: PartitionView, selection: Selection) -> Iterator[Taken]:
-        view, end = each.view, self._end
+        again, end = _view_again(each), self._end
+        bound = each.view.bound(self._isolation)  # what a later look shows is not asked for
+        bound = bound if end is None else min(bound, end)
         if self._is_closed():
             raise _closed()
         try:
-            start = self._first_offset(view)
+            view, start = self._begin(each.view, again)
             if start is not None:
                 yield from read_columns(
-                    view, selection, self._isolation, start=start, end=end, again=_view_again(each)
+                    view, selection, self._isolation, start=start, end=bound, again=again
                 )
         except (CorruptionError, StorageError):
             if self._is_closed():  # its files are closed, or another's by now
                 raise _closed() from None
             raise
-        if each.damage is not None and (end is None or end > view.log_end):
+        if each.damage is not None and (end is None or end > each.view.log_end):
             raise each.damage
+
+    def _begin(
+        self, view: LogView, again: Callable[[], LogView] | None
+    ) -> tuple[LogView, int | None]:
+        """Where to begin, and in which view: files of the first may be gone already."""
+        relook = Relook(again)
+        while True:
+            try:
+                return view, self._first_offset(view)
+            except StorageError as error:
+                view = relook.after(error)
 
     def _first_offset(self, view: LogView) -> int | None:
         """Where to begin: what the time indexes say is too old is not read. None: nothing is to be."""

@@ -7,7 +7,6 @@ up to its marker.
 
 from __future__ import annotations
 
-import errno
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -29,7 +28,7 @@ from stratalog.records.layout import (
 )
 from stratalog.records.reasons import corruption
 from stratalog.storage.log_view import Isolation, LogRead, LogView
-from stratalog.storage.settling import LISTINGS_MAX
+from stratalog.storage.relook import Relook
 from stratalog.storage.txn_index import AbortedTxn
 
 __all__ = ["read_columns"]
@@ -76,20 +75,14 @@ def _read_regions(
 ) -> Iterator[Taken]:
     """Columns whenever they are full; what is left stands in the decoder."""
     max_batch_bytes = decoder.selection.max_batch_bytes
-    misses = 0
+    relook = Relook(again)
     while offset < bound:
         try:
             read = view.read(offset, _READ_BYTES, isolation, max_batch_bytes=max_batch_bytes)
         except StorageError as error:
-            # Compaction has put another segment in its place; or retention has deleted it.
-            misses += 1
-            if again is None or error.errno != errno.ENOENT or misses > LISTINGS_MAX:
-                raise
-            view = again()
-            if offset < view.log_start:
-                raise
+            view = relook.after(error, offset)
             continue
-        misses = 0
+        relook.found()
         if read.region is None:
             return
         reached = offset

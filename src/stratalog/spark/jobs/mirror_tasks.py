@@ -8,7 +8,6 @@ what is there already. So a mirror needs no journal: wherever it was killed, the
 
 from __future__ import annotations
 
-import errno
 import os
 from array import array
 from collections.abc import Sequence
@@ -36,7 +35,7 @@ from stratalog.storage.log_view import Isolation, LogView
 from stratalog.storage.names import FileKind, partition_dir_name
 from stratalog.storage.partition_log import PartitionLog
 from stratalog.storage.read_only import open_view
-from stratalog.storage.settling import LISTINGS_MAX
+from stratalog.storage.relook import Relook
 from stratalog.types import TopicPartition
 
 __all__ = [
@@ -185,7 +184,7 @@ class _Follower:
 
     def _regions(self, view: LogView, offset: int, follows: int, bytes_max: int) -> list[_Region]:
         regions: list[_Region] = []
-        misses = 0
+        relook = Relook(self._look_again)
         while bytes_max > 0 and offset < self._item.end:
             try:
                 found = view.find(offset)
@@ -195,22 +194,19 @@ class _Follower:
                     raise
                 break  # what stands before the damage goes first
             except StorageError as error:
-                # Compaction has put another segment in its place; or retention has deleted it.
-                misses += 1
-                if error.errno != errno.ENOENT or misses > LISTINGS_MAX:
-                    raise
-                self._view = None
-                view = self._source_view()
-                if offset < view.log_start:
-                    raise
+                view = relook.after(error, offset)
                 continue
-            misses = 0
+            relook.found()
             if region is None:
                 break
             regions.append(region)
             bytes_max -= len(region.data)
             offset = follows = region.next_offset
         return regions
+
+    def _look_again(self) -> LogView:
+        self._view = None
+        return self._source_view()
 
     def _source_view(self) -> LogView:
         if self._view is None:
