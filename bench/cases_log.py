@@ -14,7 +14,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from bench.harness import Bar, Setup, Skip, Workload, case
-from bench.logs import make_log, write_log
+from bench.logs import calm, make_log, write_log
 from stratalog.records import kernel
 from stratalog.records.layout import BASE_TIMESTAMP_AT
 from stratalog.records.restamp import assign_offsets, set_max_timestamp
@@ -71,7 +71,7 @@ def append_case(setup: Setup, size: int, count: int, *, with_crc: bool = False) 
         path.unlink()
         return taken / count * 1e6
 
-    return Workload(ours=ours, peer=plain)
+    return Workload(ours=ours, peer=plain, before=lambda: calm(setup.folder, 2 * size * count))
 
 
 @case(

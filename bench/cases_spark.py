@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import Bar, Setup, Workload, case
-from bench.spark_world import VALUE_SIZE, World, calm, noop, world, write_topic
+from bench.logs import calm
+from bench.spark_world import VALUE_SIZE, World, noop, world, write_topic
 from stratalog.spark.columns import DEFAULT_NAMES
 from stratalog.spark.fast_lane import plan_scan, scan
 from stratalog.spark.pruning import EVERYTHING

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from array import array
 from pathlib import Path
@@ -71,3 +72,15 @@ def write_log(
             file.write(builder.out)
             builder.out.clear()
     return path, builder.next_offset
+
+
+def calm(folder: Path, size: int) -> None:
+    """The disk has nothing left to do of what the other side has written, and ``size`` bytes of free memory
+    are really there: a virtual machine that gives free memory back to its host waits for every page of it,
+    longer than a write takes."""
+    os.sync()
+    path = folder / "calm"
+    with path.open("wb") as file:
+        for _ in range(size >> 20):
+            file.write(bytes(1 << 20))
+    path.unlink()

@@ -137,18 +137,6 @@ def noop(frame: Any) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def calm(folder: Path, size: int) -> None:
-    """The disk has nothing left to do of what the other side has written, and ``size`` bytes of free memory
-    are really there: a virtual machine that gives free memory back to its host waits for every page of it,
-    longer than a write takes."""
-    os.sync()
-    path = folder / "calm"
-    with path.open("wb") as file:
-        for _ in range(size >> 20):
-            file.write(bytes(1 << 20))
-    path.unlink()
-
-
 def write_topic(
     root: Path,
     topic: str,
