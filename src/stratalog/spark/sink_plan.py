@@ -16,6 +16,8 @@ from stratalog.storage.names import is_marked_partition_dir, parse_partition_dir
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from stratalog.manager.topic_file import TopicEntry
+
 __all__ = ["SinkPlan", "check_sink_schema", "plan_sink", "topic_configs"]
 
 _HEADERS: Final = "array<struct<key:string,value:binary>>"
@@ -77,12 +79,18 @@ def plan_sink(options: WriteOptions, file_system: FileSystem | None = None) -> S
         place = parse_partition_dir(entry.name)
         if entry.is_dir and place is not None and not is_marked_partition_dir(entry.name):
             numbers.setdefault(place.topic, set()).add(place.partition)
+    topics = _topics_of(options.root, files)
+    for name, known in topics.items():
+        # What a process died at while it made it: the commit makes the rest first.
+        if known.plan is not None:
+            numbers.setdefault(name, set()).update(known.topic.partitions)
     counts = {topic: max(each) + 1 for topic, each in numbers.items()}
     if options.topic is not None:
         counts = {topic: each for topic, each in counts.items() if topic == options.topic}
     if options.topic in counts:
         _check_count(options, counts[options.topic], numbers[options.topic])
-    return SinkPlan(options, counts, topic_configs(options.root, files))
+    configs = {name: known.topic.config for name, known in topics.items()}
+    return SinkPlan(options, counts, configs)
 
 
 def _check_count(options: WriteOptions, count: int, numbers: set[int]) -> None:
@@ -100,9 +108,14 @@ def _check_count(options: WriteOptions, count: int, numbers: set[int]) -> None:
 
 
 def topic_configs(root: str, files: FileSystem) -> dict[str, LogConfig]:
+    """The configs of the topics that the directory's own file knows."""
+    return {name: entry.topic.config for name, entry in _topics_of(root, files).items()}
+
+
+def _topics_of(root: str, files: FileSystem) -> Mapping[str, TopicEntry]:
     """What the directory's own file says of its topics."""
     from stratalog.manager.topic_file import TopicFile
 
     file = TopicFile(files, root)
     file.read()
-    return {name: entry.topic.config for name, entry in file.entries.items()}
+    return file.entries
