@@ -10,6 +10,7 @@ from pathlib import Path
 from stratalog.records import kernel
 from stratalog.records.builder import BatchBuilder, BatchOptions
 from stratalog.records.layout import Codec
+from stratalog.storage.system_calls import system_call
 
 _ROWS = 4096
 _TIMESTAMP = 1_700_000_000_000
@@ -78,7 +79,12 @@ def calm(folder: Path, size: int) -> None:
     """The disk has nothing left to do of what the other side has written, and ``size`` bytes of free memory
     are really there: a virtual machine that gives free memory back to its host waits for every page of it,
     longer than a write takes."""
-    os.sync()
+    # Of this file system only: others may be in the middle of something that is to be lost.
+    sync_all = system_call("syncfs", "i")
+    if sync_all is not None:
+        opened = os.open(folder, os.O_RDONLY)
+        sync_all(opened)
+        os.close(opened)
     path = folder / "calm"
     with path.open("wb") as file:
         for _ in range(size >> 20):

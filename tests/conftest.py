@@ -1,4 +1,4 @@
-"""What the long tests counted, told at the end of the run.
+"""For all tests: no property has a deadline, and what the long ones counted is told at the end of the run.
 
 A test says ``record_property("counted: power cuts", 1234)``; the numbers of all tests are added up, also
 where workers ran them.
@@ -9,6 +9,11 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from hypothesis import settings
+
+# Tests assert behaviour, never time: a machine that is busy with something else is no bug.
+settings.register_profile("stratalog", deadline=None)
+settings.load_profile("stratalog")
 
 _PREFIX = "counted: "
 
