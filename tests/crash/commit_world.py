@@ -17,6 +17,8 @@ from stratalog.manager.commits import CommitResult, TopicPlan, commit_pieces
 from stratalog.manager.logs import open_logs
 from stratalog.records.builder import BatchOptions, build_batch
 from stratalog.records.model import Record
+from stratalog.spark.sink_plan import plan_sink
+from stratalog.spark.write_options import WriteOptions
 from stratalog.storage.commit_journal import read_journal
 from stratalog.storage.commit_key import CommitKey
 from stratalog.storage.filesystem import FileSystem
@@ -261,6 +263,20 @@ class World:
             is_settled = not read_journal(self.file_system, ROOT).open
             for seen in (self.scanned(), self.read()):
                 self.check(seen, is_settled=is_settled)
+            self.check_plan()
+
+    def check_plan(self) -> None:
+        """Who commits again plans before anybody recovers, with the options of the first time."""
+        made = {
+            topic: count
+            for fact in self.facts
+            if isinstance(fact, Begun)
+            for topic, count in fact.topics
+        }
+        for topic, count in made.items():
+            given = {"path": ROOT, "topic": topic, "partitions": str(count)}
+            plan = plan_sink(WriteOptions.of(given), self.file_system)
+            assert plan.counts.get(topic, count) == count
 
 
 class Recovery:
