@@ -1,6 +1,7 @@
 """A process that appends to a log until it is killed, and tells each record when it is acknowledged.
 
-``python -m tests.crash.writer ROOT sync|unsynced SEED``: one line ``offset value`` for each acknowledgment.
+``python -m tests.crash.writer ROOT sync|unsynced|never SEED``: one line ``offset value`` for each
+acknowledgment. ``unsynced`` flushes now and then; ``never`` does not, nor does it roll or close.
 Everything is told by one call of the system, so that nothing is told that was not acknowledged.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from random import Random
 
 from stratalog.clock import SYSTEM_CLOCK
@@ -29,8 +31,9 @@ CONFIG = LogConfig.of(
 PRODUCER = 7
 
 
-def opened(root: str) -> Keeper:
-    return Keeper(OsFileSystem(), SYSTEM_CLOCK, CONFIG, root=root, watermark=Watermark.SYNCED)
+def opened(root: str, mode: str = "sync") -> Keeper:
+    config = CONFIG if mode != "never" else replace(CONFIG, internal_segment_bytes=1 << 20)
+    return Keeper(OsFileSystem(), SYSTEM_CLOCK, config, root=root, watermark=Watermark.SYNCED)
 
 
 def batch(sequence: int, value: bytes) -> bytes:
@@ -40,15 +43,15 @@ def batch(sequence: int, value: bytes) -> bytes:
     )
 
 
-def write(root: str, *, sync: bool, seed: str) -> None:
+def write(root: str, mode: str, seed: str) -> None:
     random = Random(seed)
-    keeper = opened(root)
+    keeper = opened(root, mode)
     while True:
         offset = keeper.log.log_end
         value = f"{seed}:{offset}:{'.' * random.randint(0, 200)}"
-        keeper.log.append(batch(offset, value.encode()), sync=sync)
+        keeper.log.append(batch(offset, value.encode()), sync=mode == "sync")
         os.write(1, f"{offset} {value}\n".encode())
-        match random.randint(0, 40):
+        match -1 if mode == "never" else random.randint(0, 40):
             case 0:
                 keeper.log.flush()
                 keeper.checkpoint()
@@ -56,11 +59,11 @@ def write(root: str, *, sync: bool, seed: str) -> None:
                 keeper.log.roll()
             case 2:
                 keeper.close()
-                keeper = opened(root)
+                keeper = opened(root, mode)
 
 
 if __name__ == "__main__":
     try:
-        write(sys.argv[1], sync=sys.argv[2] == "sync", seed=sys.argv[3])
+        write(*sys.argv[1:4])
     except StorageError as error:
         sys.exit(f"{error}")
