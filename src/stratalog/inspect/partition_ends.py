@@ -10,13 +10,11 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stratalog.errors import StorageError
 from stratalog.inspect.segment_order import SegmentSpan, segment_spans
 from stratalog.inspect.segment_tail import SegmentTail, find_tail, walk_tail
-from stratalog.inspect.sources import PartitionSource, relisted, vanished
+from stratalog.inspect.sources import PartitionSource, with_fresh_listing
 from stratalog.storage.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.names import parse_data_name
-from stratalog.storage.settling import LISTINGS_MAX
 from stratalog.storage.txn_index import AbortedTxn
 
 if TYPE_CHECKING:
@@ -54,14 +52,7 @@ class EndsCache:
     def ends_of(self, source: PartitionSource, *, stable: bool = False) -> PartitionEnds:
         """Where a partition begins and ends now. Where its last segment vanished since it was listed, it is
         listed anew."""
-        for _ in range(LISTINGS_MAX - 1):
-            try:
-                return self._ends(source, stable)
-            except StorageError as error:
-                if not vanished(source, error):
-                    raise
-            source = relisted(source, self._file_system)
-        return self._ends(source, stable)
+        return with_fresh_listing(source, self._file_system, lambda each: self._ends(each, stable))
 
     def tail(self, source: PartitionSource) -> SegmentTail | None:
         """Where the last segment ends; None where there is none."""

@@ -15,7 +15,14 @@ import pyarrow as pa
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["bytes_array", "int32_array", "numbers_of", "repeat_value", "string_array"]
+__all__ = [
+    "bytes_array",
+    "int32_array",
+    "int64_array",
+    "numbers_of",
+    "repeat_value",
+    "string_array",
+]
 
 
 def string_array(values: Sequence[str]) -> pa.Array:
@@ -36,6 +43,11 @@ def _of_bytes(kind: pa.DataType, values: Sequence[bytes]) -> pa.Array:
 
 def int32_array(values: Sequence[int]) -> pa.Array:
     return pa.Array.from_buffers(pa.int32(), len(values), [None, pa.py_buffer(array("i", values))])
+
+
+def int64_array(numbers: np.ndarray[Any, Any]) -> pa.Array:
+    """Numbers of numpy's, one behind the other, without a copy."""
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def repeat_value(value: str | int | None, kind: pa.DataType, count: int) -> pa.Array:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from stratalog.errors import InvalidRecordError, UsageError
 from stratalog.records import kernel
 from stratalog.records.arrow import rows_of
-from stratalog.records.arrow_values import numbers_of
+from stratalog.records.arrow_values import int64_array, numbers_of
 from stratalog.records.builder import refuse_row
 from stratalog.storage.names import check_topic
 from stratalog.types import TopicPartition
@@ -110,12 +110,8 @@ def _named_partitions(batch: pa.RecordBatch, rows: Numbers | None) -> pa.Array |
     index = batch.schema.get_field_index("partition")
     if index < 0:
         return None
-    named = batch.column(index) if rows is None else batch.column(index).take(_int64_array(rows))
+    named = batch.column(index) if rows is None else batch.column(index).take(int64_array(rows))
     return None if named.null_count == len(named) else named
-
-
-def _int64_array(numbers: Numbers) -> pa.Array:
-    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def _grouped(numbers: Numbers, rows: Numbers | None) -> Iterator[tuple[int, Numbers | None]]:
