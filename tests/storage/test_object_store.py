@@ -23,6 +23,7 @@ from stratalog.storage.filesystem import OsFileSystem
 from stratalog.storage.log_view import Isolation
 from stratalog.storage.object_store import ObjectStore, is_uri, open_store
 from tests.inspect.ranges import between, read, source_of, whole
+from tests.inspect.replacing import fill, replacement
 from tests.peers.golden import golden_set
 from tests.storage.logs import T, batch, open_log
 
@@ -230,3 +231,17 @@ def test_keys_may_stand_before_the_bucket_and_are_never_shown(store, options):
             open_store(uris)
         assert "one" in str(told.value)
         assert not any(secret in str(told.value) for secret in ("a%2F", "a/b", "hidden"))
+
+
+def test_a_replacement_that_was_interrupted_is_read_as_it_would_be_finished(
+    store, options, tmp_path
+):
+    fill(tmp_path / "t-0")
+    everything = whole(source_of(tmp_path / "t-0"))
+    steps, decided = replacement(tmp_path / "t-0", is_compacted=False)
+    for step in steps[: decided + 9]:
+        step()
+    upload(arrow_fs.S3FileSystem(**options), tmp_path, f"{BUCKET}/interrupted")
+    (source,) = find_sources(f"/{BUCKET}/interrupted", file_system=store).partitions
+    assert {Path(path).suffix for path in source.segments} == {".log", ".swap"}
+    assert read(plan_range(source, file_system=store), file_system=store) == everything
