@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Collection, Mapping
+from time import sleep
 from typing import Final, NamedTuple
 
 from stratalog.errors import StorageError
@@ -17,6 +18,7 @@ from stratalog.records.layout import Check
 from stratalog.storage.filesystem import DirEntry, FileSystem
 from stratalog.storage.folder import FolderNames, plan_swaps, plan_sweep
 from stratalog.storage.names import FileKind, Stage, segment_file_name
+from stratalog.storage.segment import SEGMENT_KINDS
 from stratalog.storage.segment_scan import scan_segment
 from stratalog.storage.sparse_index import IndexLimits
 
@@ -24,6 +26,8 @@ __all__ = ["LISTINGS_MAX", "SettledFolder", "read_settled", "swapped_kinds", "sw
 
 #: How often one after the other a folder is listed because files are gone that were in it just now.
 LISTINGS_MAX: Final = 16
+#: How long to wait before each time, a second in all: a replacement is a burst of renames.
+_PAUSES_S: Final = tuple(min(0.001 * 2**n, 0.1) for n in range(LISTINGS_MAX))
 
 
 class SettledFolder(NamedTuple):
@@ -43,15 +47,16 @@ def swapped_kinds(base_offset: int, swapped: Collection[str]) -> tuple[FileKind,
 
 def read_settled(file_system: FileSystem, folder: str) -> SettledFolder:
     """The folder as it is now, listed again where it is just being changed."""
-    entries = file_system.list_dir(folder)
-    names = _names_of(entries)
-    for _ in range(LISTINGS_MAX):
+    for pause_s in _PAUSES_S:
+        entries = file_system.list_dir(folder)
+        names = _names_of(entries)
         if not names.has_unfinished:
             return SettledFolder(entries, names, {})
         # A file that is renamed while a folder is listed may appear under neither name.
         before, entries = names, file_system.list_dir(folder)
         names = _names_of(entries)
-        if before != names:
+        if _taking_part(before) != _taking_part(names):
+            sleep(pause_s)
             continue
         try:
             swept = names.without(plan_sweep(names))
@@ -62,6 +67,16 @@ def read_settled(file_system: FileSystem, folder: str) -> SettledFolder:
             continue
         return SettledFolder(entries, swept.without(plan), {new: old for old, new in plan.rename})
     raise StorageError("the folder changes faster than it can be listed: try again", path=folder)
+
+
+def _taking_part(names: FolderNames) -> list[str]:
+    """The files that a replacement may be about. Others come and go: what was replaced is removed one file
+    after the other, for as long as a broker has nothing better to do."""
+    return [
+        name
+        for name, file in names.files.items()
+        if file.stage is not Stage.DELETED and file.kind in SEGMENT_KINDS
+    ]
 
 
 def _names_of(entries: list[DirEntry]) -> FolderNames:
