@@ -21,11 +21,11 @@ from stratalog.records.builder import BatchOptions, build_batch
 from stratalog.records.model import Record
 from stratalog.storage import (
     epoch_file,
-    loading,
     partition_log,
     producer_entry,
     sealed_segment,
     segment,
+    segment_recovery,
 )
 from stratalog.storage.active_segment import ActiveSegment
 from stratalog.storage.damage import Verdict
@@ -353,7 +353,7 @@ BUGS = [
              patched(segment, "_before", lambda _, position: position)),
         spoilt_indexes),
     Bug(8, "a damaged batch in the middle is cut away",
-        patched(loading, "judge_tail", lambda *_: Verdict(True, "it is only the tail")),
+        patched(segment_recovery, "judge_tail", lambda *_: Verdict(True, "it is only the tail")),
         flipped_bits),
     Bug(9, "the recovery point moves before the sync",
         patched(PartitionLog, "flush", flushed_in_name), crashes("unsynced_appends")),

@@ -67,7 +67,7 @@ class StagedFile:
             )
         finally:
             file.close()
-        is_segment = found.is_whole and found.next_offset == after
+        is_segment = found.is_whole and not found.overflows and found.next_offset == after
         return found if is_segment and self._link(file_system) else None
 
     def _link(self, file_system: FileSystem) -> bool:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from stratalog.records import kernel
-from stratalog.records.layout import BATCH_HEADER_SIZE, INT32_MAX, MAGIC_AT, ROW_WIDTH, Check, Row
+from stratalog.records.layout import BATCH_HEADER_SIZE, INT32_MAX, MAGIC_AT, ROW_WIDTH, Check
 from stratalog.storage.filesystem import ReadableFile
 
 __all__ = ["OnDamage", "Verdict", "judge_tail"]
@@ -45,8 +45,7 @@ class Verdict(NamedTuple):
 
 def judge_tail(file: ReadableFile, position: int, size_bytes: int, base_offset: int) -> Verdict:
     """Judge the bytes from ``position`` up to ``size_bytes``, where the next batch of the segment at
-    ``base_offset`` was to be, and is not. A sound one may be of any offset of the segment: below the
-    expected one, it tells that one before it is wrong."""
+    ``base_offset`` was to be, and is not."""
     size = min(size_bytes - position, _SEARCH_BYTES)
     data = bytearray(size)
     size = file.read_into(position, memoryview(data))
@@ -55,6 +54,8 @@ def judge_tail(file: ReadableFile, position: int, size_bytes: int, base_offset: 
         return Verdict(True, f"no whole batch lies in the last {size_bytes - position} bytes")
     if _has_lost_write(data, sound, position):
         return Verdict(True, "a write before it was lost", position + sound)
+    if sound == 0:
+        return Verdict(False, "the batch is sound but for its offset", position)
     return Verdict(
         False, f"the batch is damaged, and sound ones follow from byte {position + sound} on",
         position + sound,
@@ -62,16 +63,19 @@ def judge_tail(file: ReadableFile, position: int, size_bytes: int, base_offset: 
 
 
 def _find_sound(data: bytearray, size: int, base_offset: int) -> int | None:
-    """The position of the first batch of magic 2 whose CRC is right and whose offset can be."""
+    """The position of the first batch of magic 2 whose CRC is right. The offset of the very first, which no
+    CRC covers, may be what is wrong. A later one is of the segment: below the expected offset, it tells that
+    one before it is wrong."""
     rows = memoryview(bytearray(8 * ROW_WIDTH)).cast("q")
     at = data.find(2, MAGIC_AT)
     while at >= 0 and at - MAGIC_AT + BATCH_HEADER_SIZE <= size:
         start = at - MAGIC_AT
         offset = int.from_bytes(data[start : start + 8], "big", signed=True)
         length = int.from_bytes(data[start + 8 : start + 12], "big", signed=True)
-        if base_offset <= offset <= base_offset + INT32_MAX and 49 <= length <= size - start - 12:
-            held, *_ = kernel.walk(data, start, start + 12 + length, rows, Check.CRC, -1, INT32_MAX)
-            if held and rows[Row.BASE_OFFSET] == offset:
+        if (start == 0 or offset >= base_offset) and 49 <= length <= size - start - 12:
+            batch = bytes(8) + data[start + 8 : start + 12 + length]
+            held, *_ = kernel.walk(batch, 0, len(batch), rows, Check.CRC, -1, INT32_MAX)
+            if held:
                 return start
         at = data.find(2, at + 1)
     return None

@@ -17,7 +17,8 @@ from stratalog.storage.active_segment import ActiveSegment
 from stratalog.storage.append_rules import AppendRules
 from stratalog.storage.failed_sync import note_failed_sync
 from stratalog.storage.group_commit import GroupCommit
-from stratalog.storage.loading import LoadedLog, LoadOptions
+from stratalog.storage.load_report import LoadOptions
+from stratalog.storage.loading import LoadedLog
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.log_guard import LogGuard
 from stratalog.storage.log_view import LogView, SegmentList

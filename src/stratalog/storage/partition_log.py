@@ -19,7 +19,8 @@ from stratalog.storage.appending import AppendResult, adopt, append_as_follower,
 from stratalog.storage.damage import OnDamage
 from stratalog.storage.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.leader_epochs import EpochEnd, EpochEntry
-from stratalog.storage.loading import LoadOptions, LoadReport, load_log
+from stratalog.storage.load_report import LoadOptions, LoadReport
+from stratalog.storage.loading import load_log
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.log_state import LogSettings, LogState, Watermark
 from stratalog.storage.log_view import Isolation, LogRead, LogView

@@ -117,5 +117,6 @@ def _replay_segments(
             segment.size_bytes,
             check=Check.NONE,
             seen=replay.seen,
+            follower=segments[number + 1].base_offset if number + 1 < len(segments) else None,
         )
     states.map_end_offset = end

@@ -10,11 +10,14 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
+from stratalog.errors import CorruptionError
 from stratalog.records import kernel
 from stratalog.records.columns import Pause
 from stratalog.records.layout import INT32_MAX, ROW_WIDTH, Check, Ending, Reason, Row
+from stratalog.storage.batch_finder import places_from
 from stratalog.storage.filesystem import ReadableFile
 from stratalog.storage.log_file import LogFile, Window
 from stratalog.storage.sparse_index import IndexLimits, SparseIndex
@@ -38,6 +41,9 @@ class SegmentScan:
     first_timestamp: int | None
     #: How the walk ended, and where: at the end of the file, or at what is no batch.
     pause: Pause
+    #: Whether there are batches further above the segment's first offset than its indexes can say. They
+    #: have no entries there.
+    overflows: bool
 
     @property
     def is_whole(self) -> bool:
@@ -54,20 +60,49 @@ def scan_segment(
     expected_offset: int | None = None,
     seen: RowsSeen | None = None,
     max_batch_bytes: int = INT32_MAX,
+    follower: int | None = None,
 ) -> SegmentScan:
     """Walk the batches of a segment from its start up to ``size_bytes``. What is wrong is no error
-    here: the walk ends in front of it, and says so."""
+    here: the walk ends in front of it, and says so. ``follower`` is where the next segment starts."""
     log_file = LogFile(file.path, file, size_bytes, base_offset, is_v07=False)
     walker = _Walker(base_offset, limits, check, expected_offset, seen)
-    *_, pause = walk_windows(
-        log_file,
-        walker.step,
-        max_batch_bytes=max_batch_bytes,
-        reads_all=bool(check & Check.CRC),
-    )
+
+    def walk(start: int) -> Pause:
+        *_, pause = walk_windows(
+            log_file,
+            walker.step,
+            max_batch_bytes=max_batch_bytes,
+            reads_all=bool(check & Check.CRC),
+            start=start,
+        )
+        return pause
+
+    pause = walk(0)
+    if walker.meets_overflow and _is_overflow(file, pause.position, size_bytes, follower):
+        walker.pass_overflow()
+        pause = walk(pause.position)
     return SegmentScan(
-        walker.index, pause.position, walker.next_offset, walker.first_timestamp, pause
-    )
+        walker.index, pause.position, walker.next_offset, walker.first_timestamp, pause,
+        walker.passes_overflow,
+    )  # fmt: skip
+
+
+def _is_overflow(file: ReadableFile, position: int, size_bytes: int, follower: int | None) -> bool:
+    """Whether a batch that lies too far above the segment's first offset to be indexed is where it says.
+
+    Brokers before 1.1 could merge segments into one that is too wide. But no CRC covers an offset, and one
+    bit that flipped in it looks the same. So another must bear it out: the segment that follows starts
+    above it, or the next batch lies above it, too.
+    """
+    try:
+        first, second = (*islice(places_from(file, position, size_bytes), 2), None)[:2]
+    except CorruptionError:
+        return False
+    if first is None:
+        return False
+    if follower is not None:
+        return first.last_offset < follower
+    return second is not None and second.last_offset > first.last_offset
 
 
 def rebuild_index(
@@ -91,6 +126,9 @@ class _Walker:
         self.index = SparseIndex(base_offset, limits)
         self.next_offset = base_offset
         self.first_timestamp: int | None = None
+        #: Whether the walk ended at a batch that is too far above the first to be indexed.
+        self.meets_overflow = False
+        self.passes_overflow = False
         self._check = check
         self._expected = -1 if expected_offset is None else expected_offset
         self._seen = seen
@@ -117,11 +155,28 @@ class _Walker:
     def _take(self, rows: memoryview, held: int, window: Window) -> Pause | None:
         if self.first_timestamp is None:
             self.first_timestamp = rows[Row.MAX_TIMESTAMP]
-        taken, reason = self.index.note(rows, held, window.position)
+        taken, reason = held, int(Reason.NONE)
+        if self.passes_overflow:
+            self._note_times(rows, held)
+        else:
+            taken, reason = self.index.note(rows, held, window.position)
         if taken:
             self.next_offset = rows[(taken - 1) * ROW_WIDTH + Row.LAST_OFFSET] + 1
             if self._seen is not None:
                 self._seen(rows, taken, window)
         if taken < held:
-            return Pause(rows[taken * ROW_WIDTH + Row.POSITION], Ending.CORRUPT, Reason(reason))
+            at = taken * ROW_WIDTH
+            distance = rows[at + Row.LAST_OFFSET] - self.index.base_offset
+            self.meets_overflow = distance > INT32_MAX
+            detail = f"an offset is {distance} above the segment's" if self.meets_overflow else None
+            return Pause(rows[at + Row.POSITION], Ending.CORRUPT, Reason(reason), detail)
         return None
+
+    def pass_overflow(self) -> None:
+        """Go on from where the walk has ended, without entries."""
+        self.passes_overflow = True
+        self._expected = self.next_offset
+
+    def _note_times(self, rows: memoryview, held: int) -> None:
+        for at in range(0, held * ROW_WIDTH, ROW_WIDTH):
+            self.index.note_times(rows[at + Row.MAX_TIMESTAMP], rows[at + Row.LAST_OFFSET])
