@@ -11,6 +11,12 @@ from pathlib import Path
 import pytest
 
 from stratalog.errors import DamagedLogError
+from stratalog.records import kernel
+from stratalog.records.columns import Pause
+from stratalog.records.layout import Codec, Ending
+from stratalog.records.legacy import MessageOptions, build_messages
+from stratalog.records.model import Record
+from stratalog.storage import damage
 from stratalog.storage.damage import judge_tail
 from stratalog.storage.filesystem import OsFileSystem
 from stratalog.storage.partition_log import PartitionLog
@@ -235,7 +241,7 @@ def judged(folder: Path, data: bytes, next_offset: int = 0) -> tuple[bool, int |
     path = folder / "data"
     path.write_bytes(data)
     with OsFileSystem().open_readable(str(path)) as file:  # type: ignore[attr-defined]
-        verdict = judge_tail(file, 0, len(data), next_offset)
+        verdict = judge_tail(file, Pause(0, Ending.CORRUPT), len(data), next_offset)
     return verdict.may_cut, verdict.sound_position
 
 
@@ -250,6 +256,97 @@ def test_what_counts_as_sound_behind_damage(tmp_path: Path) -> None:
     broken = bytearray(small(0) + small(1))
     broken[70] ^= 1
     assert judged(tmp_path, bytes(broken)) == (False, SIZE)
+
+
+@pytest.mark.parametrize("read_bytes", [64, 65, 100, 256])
+def test_a_sound_batch_is_found_wherever_a_read_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_bytes: int
+) -> None:
+    monkeypatch.setattr(damage, "_READ_BYTES", read_bytes)
+    for size in range(1, 300, 7):
+        nonsense = random.Random(size).randbytes(size).replace(b"\0", b"x")
+        assert judged(tmp_path, nonsense + small(1)) == (False, size)
+        assert judged(tmp_path, nonsense) == (True, None)
+        zeros = nonsense + bytes(64)
+        assert judged(tmp_path, zeros + b"x" + small(1)) == (True, len(zeros) + 1)
+
+
+def test_more_than_can_be_checked_is_not_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(damage, "_CHECKED_MAX", 1 << 16)
+    looks_right = (struct.pack(">qi", 5, 4000) + bytes(4) + b"\2" + bytes(44)) * 200
+    assert judged(tmp_path, looks_right) == (False, None)
+
+
+# --- what was cut once, and must not be ----------------------------------------------------------
+
+
+def test_a_sound_batch_far_behind_the_damage_is_found(tmp_path: Path) -> None:
+    """Only the first 4 MiB were searched: a larger batch with one flipped bit took all behind it."""
+    large = batch(random.Random(1).randbytes(5 << 20), base_offset=0)
+    log_file(tmp_path).write_bytes(large + batch(b"v", base_offset=1))
+    flip(log_file(tmp_path), 100_000)
+    error = damaged_open(tmp_path)
+    assert (error.reason, error.position) == ("crc_mismatch", 0)
+    assert f"from byte {len(large)} on" in error.detail
+
+
+@pytest.mark.parametrize("bit", range(32))
+def test_a_last_batch_with_a_flipped_size_is_not_cut(tmp_path: Path, bit: int) -> None:
+    """No CRC covers the size: the batch is whole, and is not a torn one."""
+    write_segments(tmp_path, 0)
+    flip(log_file(tmp_path), 4 * SIZE + 8 + bit // 8, bit % 8)
+    before = log_file(tmp_path).read_bytes()
+    error = damaged_open(tmp_path)
+    assert error.position == 4 * SIZE
+    assert "offset 4 was to be; its bytes match their CRC" in error.detail
+    assert log_file(tmp_path).read_bytes() == before
+
+
+def test_a_batch_that_was_written_whole_is_not_cut_for_what_it_says(tmp_path: Path) -> None:
+    """A codec that nobody knows yet: the CRC is right, and Kafka's recovery would keep it."""
+    odd = bytearray(small(5))
+    odd[22] |= 7
+    odd[17:21] = kernel.crc32c(bytes(odd[21:])).to_bytes(4, "big")
+    write_segments(tmp_path, 0)
+    path = log_file(tmp_path)
+    path.write_bytes(path.read_bytes() + odd)
+    error = damaged_open(tmp_path)
+    assert error.reason == "unknown_codec"
+    assert "its bytes match their CRC" in error.detail
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_every_flipped_bit_of_the_old_formats_is_found_or_harmless(
+    tmp_path: Path, magic: int, codec: Codec
+) -> None:
+    """Sound messages behind a damaged one were cut: only batches of the present format were searched for."""
+    options = MessageOptions(magic=magic, codec=codec)
+    parts = [
+        build_messages([Record(b"value %d" % at, b"k", T + at)], options, base_offset=at)
+        for at in range(4)
+    ]
+    data = b"".join(parts)
+    last = len(data) - len(parts[-1])
+    refused = 0
+    for position in range(len(data)):
+        for bit in (0, 1, 4, 7):
+            log_file(tmp_path).write_bytes(data)
+            flip(log_file(tmp_path), position, bit)
+            try:
+                log = open_log(tmp_path)
+            except DamagedLogError:
+                refused += 1
+                assert len(log_file(tmp_path).read_bytes()) == len(data)
+                continue
+            for cut in log.report.cuts:
+                assert (cut.position, cut.size_bytes) == (last, len(parts[-1])), (position, bit)
+            log.abandon()
+            for path in tmp_path.iterdir():
+                path.unlink()
+    assert refused >= 4 * last * 0.9
 
 
 def test_every_cut_of_a_log_recovers_to_a_prefix(tmp_path: Path) -> None:

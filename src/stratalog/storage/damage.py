@@ -8,11 +8,14 @@ away good records for a bad one. The two are told apart by what a lost write lea
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from stratalog.records import kernel
-from stratalog.records.layout import BATCH_HEADER_SIZE, INT32_MAX, MAGIC_AT, ROW_WIDTH, Check
+from stratalog.records.columns import Pause
+from stratalog.records.layout import BATCH_HEADER_SIZE, LOG_OVERHEAD, MAGIC_AT, Reason
 from stratalog.storage.filesystem import ReadableFile
 
 __all__ = ["OnDamage", "Verdict", "judge_tail"]
@@ -23,8 +26,19 @@ _LOST_ZEROS_MIN: Final = 64
 #: What a disk writes at once, or not at all.
 _SECTOR_BYTES: Final = 512
 _OFFSET_BYTES: Final = 8
-#: How far behind the damage a sound batch is searched for.
-_SEARCH_BYTES: Final = 4 << 20
+_READ_BYTES: Final = 1 << 20
+#: How many bytes are checked at most to find a sound batch: bytes can be made in which every place looks
+#: like the start of a large one.
+_CHECKED_MAX: Final = 4 << 30
+_CHECKED_LEAST: Final = 4096  # what a small one costs
+#: How a batch goes on behind the first bytes of its offset: a size that is not zero, an epoch or a CRC; then
+#: one of the old formats with attributes that they have, or a CRC, attributes and a number of offsets.
+_HEADER: Final = (
+    rb".{6}(?!\0{4})[\0-\x7f].{7}(?:[\0\x01][\0-\x0f].{6}|\x02.{4}\0[\0-\x7f][\0-\x7f])"
+)
+_HEADER_BYTES: Final = MAGIC_AT + 8
+#: A message of magic 0 without key and value.
+_LEAST_MESSAGE: Final = LOG_OVERHEAD + 14
 
 
 class OnDamage(StrEnum):
@@ -43,47 +57,119 @@ class Verdict(NamedTuple):
     sound_position: int | None = None
 
 
-def judge_tail(file: ReadableFile, position: int, size_bytes: int, base_offset: int) -> Verdict:
-    """Judge the bytes from ``position`` up to ``size_bytes``, where the next batch of the segment at
-    ``base_offset`` was to be, and is not."""
-    size = min(size_bytes - position, _SEARCH_BYTES)
-    data = bytearray(size)
-    size = file.read_into(position, memoryview(data))
-    sound = _find_sound(data, size, base_offset)
+def judge_tail(file: ReadableFile, pause: Pause, size_bytes: int, base_offset: int) -> Verdict:
+    """Judge the bytes from where a walk over the segment at ``base_offset`` came to its end up to
+    ``size_bytes``: the next batch was to be there, and is not."""
+    start = pause.position
+    rest = size_bytes - start
+    if pause.reason == Reason.ZERO_TAIL:
+        return Verdict(True, f"the last {rest} bytes are zeros")
+    try:
+        sound = _find_sound(file, start, size_bytes, base_offset)
+    except _LimitError:
+        return Verdict(
+            False, "too much of what follows looks like a batch to tell whether any is sound"
+        )
     if sound is None:
-        return Verdict(True, f"no whole batch lies in the last {size_bytes - position} bytes")
-    if _has_lost_write(data, sound, position):
-        return Verdict(True, "a write before it was lost", position + sound)
-    if sound == 0:
-        return Verdict(False, "the batch is sound but for its offset", position)
+        return Verdict(True, f"no whole batch lies in the last {rest} bytes")
+    if _has_lost_write(file, start, sound):
+        return Verdict(True, "a write before it was lost", sound)
+    if sound == start:
+        # No CRC covers the offset and the size of a batch.
+        return Verdict(False, "its bytes match their CRC: it was written whole", sound)
     return Verdict(
-        False, f"the batch is damaged, and sound ones follow from byte {position + sound} on",
-        position + sound,
-    )  # fmt: skip
+        False, f"the batch is damaged, and sound ones follow from byte {sound} on", sound
+    )
 
 
-def _find_sound(data: bytearray, size: int, base_offset: int) -> int | None:
-    """The position of the first batch of magic 2 whose CRC is right. The offset of the very first, which no
-    CRC covers, may be what is wrong. A later one is of the segment: below the expected offset, it tells that
-    one before it is wrong."""
-    rows = memoryview(bytearray(8 * ROW_WIDTH)).cast("q")
-    at = data.find(2, MAGIC_AT)
-    while at >= 0 and at - MAGIC_AT + BATCH_HEADER_SIZE <= size:
-        start = at - MAGIC_AT
-        offset = int.from_bytes(data[start : start + 8], "big", signed=True)
-        length = int.from_bytes(data[start + 8 : start + 12], "big", signed=True)
-        if (start == 0 or offset >= base_offset) and 49 <= length <= size - start - 12:
-            batch = bytes(8) + data[start + 8 : start + 12 + length]
-            held, *_ = kernel.walk(batch, 0, len(batch), rows, Check.CRC, -1, INT32_MAX)
-            if held:
-                return start
-        at = data.find(2, at + 1)
+class _LimitError(Exception):
+    """More was checked than there can be reason for."""
+
+
+def _find_sound(file: ReadableFile, start: int, end: int, base_offset: int) -> int | None:
+    """The position of the first batch, or message of the old formats, whose CRC is right.
+
+    The offset of the very first may be what is wrong with it, and so may its size, if it is the last.
+    A later one is of the segment: below the expected offset, it tells that one before it is wrong.
+    """
+    if _is_sound(file, start, end, size=None) or _is_sound(file, start, end, size=end - start):
+        return start
+    # All offsets of a segment begin alike, and a search for these two bytes is fast.
+    header = re.compile(re.escape(base_offset.to_bytes(8, "big")[:2]) + _HEADER, re.DOTALL)
+    checked = 0
+    for at, data in _windows(file, start, end, _HEADER_BYTES - 1):
+        if data.count(0) == len(data):
+            continue
+        here = -1
+        while (match := header.search(data, here + 1)) is not None:
+            here = match.start()
+            position = at + here
+            offset = int.from_bytes(data[here : here + _OFFSET_BYTES], "big")
+            size = _size_at(data, here)
+            if position == start or offset < base_offset or size > end - position:
+                continue
+            if data[here + MAGIC_AT] < 2 and not _has_fields(data, here, size):
+                continue
+            checked += max(size, _CHECKED_LEAST)
+            if checked > _CHECKED_MAX:
+                raise _LimitError
+            if _is_sound(file, position, end, size=size):
+                return position
     return None
 
 
-def _has_lost_write(data: bytearray, end: int, position: int) -> bool:
+def _size_at(data: bytes, at: int) -> int:
+    """How long the batch is, as it says itself."""
+    return LOG_OVERHEAD + int.from_bytes(data[at + _OFFSET_BYTES : at + LOG_OVERHEAD], "big")
+
+
+def _has_fields(data: bytes, at: int, size: int) -> bool:
+    """Whether a message's key can be as long as it says; true where the window ends before that."""
+    key_at = at + MAGIC_AT + (2 if data[at + MAGIC_AT] == 0 else 10)
+    length = data[key_at : key_at + 4]
+    return len(length) < 4 or -1 <= int.from_bytes(length, "big", signed=True) < size
+
+
+def _is_sound(file: ReadableFile, position: int, end: int, *, size: int | None) -> bool:
+    """Whether a batch of ``size`` bytes, or of as many as it says, matches its CRC. Nothing else of it is
+    looked at: what a broker wrote and nobody can read is not for recovery to cut."""
+    header = file.read(position, min(BATCH_HEADER_SIZE, end - position))
+    if len(header) < _HEADER_BYTES:
+        return False
+    if size is None:
+        size = _size_at(header, 0)
+    if header[MAGIC_AT] == 2:
+        crc_at, first, least, crc = MAGIC_AT + 1, MAGIC_AT + 5, BATCH_HEADER_SIZE, kernel.crc32c
+    elif header[MAGIC_AT] in (0, 1):
+        crc_at, first, least, crc = LOG_OVERHEAD, MAGIC_AT, _LEAST_MESSAGE, kernel.crc32
+    else:
+        return False
+    if not least <= size <= end - position:
+        return False
+    value = 0
+    for _, data in _windows(file, position + first, position + size):
+        value = crc(data, value)
+    return value == int.from_bytes(header[crc_at : crc_at + 4], "big")
+
+
+def _windows(
+    file: ReadableFile, start: int, end: int, overlap: int = 0
+) -> Iterator[tuple[int, bytes]]:
+    """The bytes of a file, some at a time; each time the last few of the time before come again."""
+    at = start
+    while at < end:
+        data = file.read(at, min(_READ_BYTES, end - at))
+        yield at, data
+        if len(data) <= overlap or at + len(data) >= end:
+            return
+        at += len(data) - overlap
+
+
+def _has_lost_write(file: ReadableFile, start: int, end: int) -> bool:
     """Whether zeros stand where a batch was to be: a run of them, or fewer up to the end of a sector, whose
     last bytes these were. Less than an offset is nothing: its first bytes may well be zeros."""
-    in_sector = _SECTOR_BYTES - position % _SECTOR_BYTES
-    is_sector = in_sector >= _OFFSET_BYTES and not any(data[:in_sector])
-    return is_sector or bytes(_LOST_ZEROS_MIN) in data[:end]
+    in_sector = _SECTOR_BYTES - start % _SECTOR_BYTES
+    if in_sector >= _OFFSET_BYTES and not any(file.read(start, in_sector)):
+        return True
+    zeros = bytes(_LOST_ZEROS_MIN)
+    return any(zeros in data for _, data in _windows(file, start, end, _LOST_ZEROS_MIN - 1))

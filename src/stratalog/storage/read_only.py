@@ -137,7 +137,7 @@ def _damage(segment: SealedSegment, found: SegmentScan, file_size: int) -> Corru
     that seems cut off while sound ones follow it."""
     pause = found.pause
     if pause.ending == Ending.INCOMPLETE:
-        verdict = judge_tail(segment.log, pause.position, file_size, segment.base_offset)
+        verdict = judge_tail(segment.log, pause, file_size, segment.base_offset)
         is_damage = verdict.sound_position is not None
     else:
         is_damage = pause.ending == Ending.CORRUPT

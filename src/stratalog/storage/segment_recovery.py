@@ -149,7 +149,7 @@ class SegmentRecovery:
         """Cut a segment behind its last sound batch, if that may be done."""
         pause, options = found.pause, self._options
         path = segment.path(FileKind.LOG)
-        verdict = judge_tail(log, pause.position, size, segment.base_offset)
+        verdict = judge_tail(log, pause, size, segment.base_offset)
         refusal = None
         if found.next_offset < options.recovery_point:
             refusal = (
