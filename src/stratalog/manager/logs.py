@@ -26,9 +26,10 @@ from stratalog.manager.rows import PartitionChoice, partition_rows
 from stratalog.manager.tailing import FollowedFolder, OwnLog, Tailed, tail_records
 from stratalog.manager.topic_file import Topic
 from stratalog.manager.transactions import Transaction, TransactionJournal
+from stratalog.manager.upkeep import Upkeep
 from stratalog.manager.visibility import Visibility, without_hidden
 from stratalog.records.builder import BatchOptions
-from stratalog.records.layout import Codec
+from stratalog.records.layout import INT64_MAX, Codec
 from stratalog.storage.commit_key import CommitKey
 from stratalog.storage.damage import OnDamage
 from stratalog.storage.filesystem import FileSystem, OsFileSystem
@@ -102,6 +103,8 @@ class Logs:
         self._lock = threading.RLock()
         self._turn = 0
         self._open: dict[TopicPartition, PartitionLog] = {}
+        # Where time is a test's to tell, it is the test's to say what is due.
+        self._upkeep = Upkeep() if clock is SYSTEM_CLOCK else None
         self._transactions: set[Transaction] = set()
         self._is_closed = False
         with ExitStack() as opened:
@@ -147,6 +150,8 @@ class Logs:
             return None
 
     def _abandon(self) -> None:
+        if self._upkeep is not None:
+            self._upkeep.stop()
         for log in self._open.values():
             log.abandon()
 
@@ -224,11 +229,18 @@ class Logs:
                 watermark=Watermark.SYNCED if self._sync else Watermark.WRITTEN,
             )
             self._open[place] = log
+            if log.config.flush_ms < INT64_MAX:
+                self._look_after(log)
             if log.recovery_point < directory.recovery_points.of(place):
                 # The log is shorter than it was. What is appended now may not pass for something that
                 # was safe before, should a crash tear it.
                 self._checkpoint(self._catalogue.homes[place])
             return log
+
+    def _look_after(self, log: PartitionLog) -> None:
+        """Do what is due to it also when nobody calls."""
+        if self._upkeep is not None:
+            self._upkeep.watch(log)
 
     def _look(self, places: Iterable[TopicPartition]) -> list[PartitionView]:
         """What a reader sees of partitions now; of a commit into several, all or nothing."""
@@ -491,7 +503,10 @@ class Logs:
         gone = 0
         for place in self._catalogue.homes:
             log = self.partition(*place)
-            gone += len(log.retain().deletions)
+            deletions = log.retain().deletions
+            if deletions:
+                self._look_after(log)
+            gone += len(deletions)
             log.remove_due()
             log.expire_producers()
         self.checkpoint()
@@ -526,6 +541,8 @@ class Logs:
         failures: list[StratalogError] = []
         for transaction in list(self._transactions):
             _try(transaction.end, failures)
+        if self._upkeep is not None:
+            self._upkeep.stop()
         with self._lock:
             if self._is_closed:
                 return
