@@ -8,7 +8,6 @@ acknowledged.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from types import TracebackType
@@ -18,18 +17,17 @@ from stratalog.clock import SYSTEM_CLOCK, Clock
 from stratalog.errors import CorruptionError, StorageError, StratalogError, UsageError
 from stratalog.manager.appending import BATCH_BYTES, append_rows, batch_options
 from stratalog.manager.catalogue import Catalogue
-from stratalog.manager.checkpointing import write_checkpoints
 from stratalog.manager.commits import CommitResult, DirectoryCommits, TopicPlan
 from stratalog.manager.directory import LogDirectory, identity_of
+from stratalog.manager.open_partitions import OpenPartitions, attempt, closed_error
 from stratalog.manager.reading import LogRows, PartitionView, StoredRecord, isolation_of
 from stratalog.manager.rows import PartitionChoice, partition_rows
 from stratalog.manager.tailing import FollowedFolder, OwnLog, Tailed, tail_records
 from stratalog.manager.topic_file import Topic
 from stratalog.manager.transactions import Transaction, TransactionJournal
-from stratalog.manager.upkeep import Upkeep
 from stratalog.manager.visibility import Visibility, without_hidden
 from stratalog.records.builder import BatchOptions
-from stratalog.records.layout import INT64_MAX, Codec
+from stratalog.records.layout import Codec
 from stratalog.storage.commit_key import CommitKey
 from stratalog.storage.damage import OnDamage
 from stratalog.storage.filesystem import FileSystem, OsFileSystem
@@ -37,7 +35,7 @@ from stratalog.storage.log_config import LogConfig
 from stratalog.storage.log_view import Isolation
 from stratalog.storage.partition_log import AppendResult, PartitionLog, Watermark
 from stratalog.storage.piece import Piece
-from stratalog.storage.read_only import check_format, folder_trace, open_view
+from stratalog.storage.read_only import folder_trace, open_view
 from stratalog.types import TopicPartition
 
 __all__ = ["Logs", "open_logs"]
@@ -99,14 +97,8 @@ class Logs:
         self._clock = clock
         self._read_only = read_only
         self._sync = sync
-        self._on_damage = on_damage
-        self._lock = threading.RLock()
         self._turn = 0
-        self._open: dict[TopicPartition, PartitionLog] = {}
-        # Where time is a test's to tell, it is the test's to say what is due.
-        self._upkeep = Upkeep() if clock is SYSTEM_CLOCK else None
         self._transactions: set[Transaction] = set()
-        self._is_closed = False
         with ExitStack() as opened:
             # Everything is looked at before anything is changed: what cannot be opened stays as it is.
             self._directories: list[LogDirectory] = []
@@ -115,14 +107,19 @@ class Logs:
                 opened.callback(directory.release)
                 self._directories.append(directory)
             self._catalogue = Catalogue(self._directories, file_system, read_only=read_only)
+            self._partitions = OpenPartitions(
+                self._directories, self._catalogue, file_system, clock,
+                watermark=Watermark.SYNCED if sync else Watermark.WRITTEN, on_damage=on_damage,
+            )  # fmt: skip
+            self._lock = self._partitions.lock
             self._journals = [TransactionJournal(file_system, root) for root in roots]
             self._visibility = Visibility(file_system, roots)
             self._commits = [
-                DirectoryCommits(each, self._catalogue, file_system, clock, self._open_log)
+                DirectoryCommits(each, self._catalogue, file_system, clock, self._partitions.get)
                 for each in self._directories
             ]
             if not read_only:
-                opened.callback(self._abandon)
+                opened.callback(self._partitions.abandon)
                 self._begin()
             opened.pop_all()
 
@@ -145,15 +142,9 @@ class Logs:
         if place not in self._catalogue.homes:
             return None
         try:
-            return self._open_log(place)
+            return self._partitions.get(place)
         except CorruptionError:
             return None
-
-    def _abandon(self) -> None:
-        if self._upkeep is not None:
-            self._upkeep.stop()
-        for log in self._open.values():
-            log.abandon()
 
     @property
     def damage(self) -> tuple[CorruptionError, ...]:
@@ -204,43 +195,7 @@ class Logs:
     def partition(self, topic: str, partition: int = 0) -> PartitionLog:
         """The log of one partition, open for writing."""
         self._check_writable()
-        place = TopicPartition(topic, partition)
-        log = self._open.get(place)
-        return self._open_log(place) if log is None else log
-
-    def _open_log(self, place: TopicPartition) -> PartitionLog:
-        with self._lock:
-            if self._is_closed:
-                raise _closed()
-            log = self._open.get(place)
-            if log is not None:
-                return log
-            directory = self._catalogue.home(place)
-            check_format(directory.folder(place), self._file_system)
-            log = PartitionLog.open(
-                directory.folder(place),
-                self._catalogue.config(place.topic),
-                file_system=self._file_system,
-                clock=self._clock,
-                recovery_point=directory.recovery_points.of(place),
-                log_start=directory.log_starts.of(place),
-                is_clean=directory.was_clean,
-                on_damage=self._on_damage,
-                watermark=Watermark.SYNCED if self._sync else Watermark.WRITTEN,
-            )
-            self._open[place] = log
-            if log.config.flush_ms < INT64_MAX:
-                self._look_after(log)
-            if log.recovery_point < directory.recovery_points.of(place):
-                # The log is shorter than it was. What is appended now may not pass for something that
-                # was safe before, should a crash tear it.
-                self._checkpoint(self._catalogue.homes[place])
-            return log
-
-    def _look_after(self, log: PartitionLog) -> None:
-        """Do what is due to it also when nobody calls."""
-        if self._upkeep is not None:
-            self._upkeep.watch(log)
+        return self._partitions.get(TopicPartition(topic, partition))
 
     def _look(self, places: Iterable[TopicPartition]) -> list[PartitionView]:
         """What a reader sees of partitions now; of a commit into several, all or nothing."""
@@ -448,7 +403,7 @@ class Logs:
             columns=columns,
             isolation=isolation_of(isolation),
             batch_rows=batch_rows,
-            is_closed=lambda: self._is_closed,
+            is_closed=lambda: self._partitions.is_closed,
         )
 
     def tail(
@@ -475,7 +430,7 @@ class Logs:
         return FollowedFolder(
             lambda: self._look([place])[0],
             lambda: (folder_trace(folder, self._file_system), self._visibility.stamp()),
-            lambda: self._is_closed,
+            lambda: self._partitions.is_closed,
         )
 
     def earliest(self, topic: str, partition: int = 0) -> int:
@@ -505,7 +460,7 @@ class Logs:
             log = self.partition(*place)
             deletions = log.retain().deletions
             if deletions:
-                self._look_after(log)
+                self._partitions.look_after(log)
             gone += len(deletions)
             log.remove_due()
             log.expire_producers()
@@ -515,9 +470,7 @@ class Logs:
     def flush(self) -> None:
         """Bring all to the disk, and write down that recovery need not look at it."""
         self._check_writable()
-        for log in list(self._open.values()):
-            log.flush()
-            log.sync()  # what is on the disk may be seen
+        self._partitions.flush()
         self.checkpoint()
 
     def checkpoint(self) -> None:
@@ -525,12 +478,7 @@ class Logs:
         self._check_writable()
         with self._lock:
             for number in range(len(self._directories)):
-                self._checkpoint(number)
-
-    def _checkpoint(self, number: int) -> None:
-        homes = self._catalogue.homes
-        logs = {place: log for place, log in self._open.items() if homes[place] == number}
-        write_checkpoints(self._directories[number], logs, homes, number)
+                self._partitions.checkpoint(number)
 
     # The end.
 
@@ -540,45 +488,27 @@ class Logs:
         done is done."""
         failures: list[StratalogError] = []
         for transaction in list(self._transactions):
-            _try(transaction.end, failures)
-        if self._upkeep is not None:
-            self._upkeep.stop()
+            attempt(transaction.end, failures)
+        self._partitions.rest()
         with self._lock:
-            if self._is_closed:
+            if self._partitions.is_closed:
                 return
-            self._is_closed = True
+            self._partitions.is_closed = True
             try:
                 if not self._read_only:
-                    self._close_all(failures)
+                    with suppress(StorageError):  # they do no harm as they are
+                        for journal in self._journals:
+                            journal.tidy()
+                    self._partitions.close(failures)
             finally:
                 for directory in self._directories:
                     directory.release()
         if failures:
             raise failures[0]
 
-    def _close_all(self, failures: list[StratalogError]) -> None:
-        homes = self._catalogue.homes
-        failed: set[int] = set()
-        with suppress(StorageError):  # it does no harm as it is
-            for journal in self._journals:
-                journal.tidy()
-        for place, log in self._open.items():
-            if not _try(log.close, failures) or log.failure is not None:
-                failed.add(homes[place])
-            _try(lambda log=log: log.remove_due(all_of_them=True), failures)
-        for number, directory in enumerate(self._directories):
-            if number in failed:
-                continue  # what its logs could not write, no checkpoint may claim
-            # Those that were not opened are as they were: well, if the last stop was orderly.
-            is_clean = directory.was_clean or all(
-                place in self._open for place, home in homes.items() if home == number
-            )
-            if _try(lambda number=number: self._checkpoint(number), failures) and is_clean:
-                _try(directory.mark_clean, failures)
-
     def _check_open(self) -> None:
-        if self._is_closed:
-            raise _closed()
+        if self._partitions.is_closed:
+            raise closed_error()
 
     def _check_writable(self) -> None:
         self._check_open()
@@ -595,17 +525,3 @@ class Logs:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _try(call: Any, failures: list[StratalogError]) -> bool:
-    """Call it; whether it went well."""
-    try:
-        call()
-    except StratalogError as error:
-        failures.append(error)
-        return False
-    return True
-
-
-def _closed() -> UsageError:
-    return UsageError("these logs are closed")

@@ -1,0 +1,143 @@
+"""The logs that are in use: opened when they are first asked for, looked after, closed in order."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from stratalog.clock import SYSTEM_CLOCK, Clock
+from stratalog.errors import StratalogError, UsageError
+from stratalog.manager.catalogue import Catalogue
+from stratalog.manager.checkpointing import write_checkpoints
+from stratalog.manager.directory import LogDirectory
+from stratalog.manager.upkeep import Upkeep
+from stratalog.records.layout import INT64_MAX
+from stratalog.storage.damage import OnDamage
+from stratalog.storage.filesystem import FileSystem
+from stratalog.storage.partition_log import PartitionLog, Watermark
+from stratalog.storage.read_only import check_format
+from stratalog.types import TopicPartition
+
+__all__ = ["OpenPartitions", "attempt", "closed_error"]
+
+
+class OpenPartitions:
+    """The partitions of some log directories that are open for writing. Threads may share it."""
+
+    def __init__(
+        self,
+        directories: Sequence[LogDirectory],
+        catalogue: Catalogue,
+        file_system: FileSystem,
+        clock: Clock,
+        *,
+        watermark: Watermark,
+        on_damage: OnDamage,
+    ) -> None:
+        self._directories = directories
+        self._catalogue = catalogue
+        self._file_system = file_system
+        self._clock = clock
+        self._watermark = watermark
+        self._on_damage = on_damage
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        # Where time is a test's to tell, it is the test's to say what is due.
+        self._upkeep = Upkeep() if clock is SYSTEM_CLOCK else None
+        #: Held by whoever changes which partitions there are, or must see several as of one moment.
+        self.lock = threading.RLock()
+        self.is_closed = False
+
+    def get(self, place: TopicPartition) -> PartitionLog:
+        """The log of a partition; through recovery, if that has to be."""
+        log = self._logs.get(place)
+        return self._open(place) if log is None else log
+
+    def _open(self, place: TopicPartition) -> PartitionLog:
+        with self.lock:
+            if self.is_closed:
+                raise closed_error()
+            log = self._logs.get(place)
+            if log is not None:
+                return log
+            directory = self._catalogue.home(place)
+            check_format(directory.folder(place), self._file_system)
+            log = PartitionLog.open(
+                directory.folder(place),
+                self._catalogue.config(place.topic),
+                file_system=self._file_system,
+                clock=self._clock,
+                recovery_point=directory.recovery_points.of(place),
+                log_start=directory.log_starts.of(place),
+                is_clean=directory.was_clean,
+                on_damage=self._on_damage,
+                watermark=self._watermark,
+            )
+            self._logs[place] = log
+            if log.config.flush_ms < INT64_MAX:
+                self.look_after(log)
+            if log.recovery_point < directory.recovery_points.of(place):
+                # The log is shorter than it was. What is appended now may not pass for something that
+                # was safe before, should a crash tear it.
+                self.checkpoint(self._catalogue.homes[place])
+            return log
+
+    def look_after(self, log: PartitionLog) -> None:
+        """Do what is due to it also when nobody calls."""
+        if self._upkeep is not None:
+            self._upkeep.watch(log)
+
+    def flush(self) -> None:
+        """Bring all to the disk; then it may be seen."""
+        for log in list(self._logs.values()):
+            log.flush()
+            log.sync()
+
+    def checkpoint(self, number: int) -> None:
+        """Write what is known of a directory's partitions into its root."""
+        homes = self._catalogue.homes
+        logs = {place: log for place, log in self._logs.items() if homes[place] == number}
+        write_checkpoints(self._directories[number], logs, homes, number)
+
+    def rest(self) -> None:
+        """From now on nothing is done but what is asked for."""
+        if self._upkeep is not None:
+            self._upkeep.stop()
+
+    def abandon(self) -> None:
+        """Let go of everything as it is."""
+        self.rest()
+        for log in self._logs.values():
+            log.abandon()
+
+    def close(self, failures: list[StratalogError]) -> None:
+        """Close every log, write the checkpoints, mark the stop as orderly: as far as each can be done."""
+        homes = self._catalogue.homes
+        failed: set[int] = set()
+        for place, log in self._logs.items():
+            if not attempt(log.close, failures) or log.failure is not None:
+                failed.add(homes[place])
+            attempt(partial(log.remove_due, all_of_them=True), failures)
+        for number, directory in enumerate(self._directories):
+            if number in failed:
+                continue  # what its logs could not write, no checkpoint may claim
+            # Those that were not opened are as they were: well, if the last stop was orderly.
+            is_clean = directory.was_clean or all(
+                place in self._logs for place, home in homes.items() if home == number
+            )
+            if attempt(partial(self.checkpoint, number), failures) and is_clean:
+                attempt(directory.mark_clean, failures)
+
+
+def attempt(call: Callable[[], object], failures: list[StratalogError]) -> bool:
+    """Call it; whether it went well."""
+    try:
+        call()
+    except StratalogError as error:
+        failures.append(error)
+        return False
+    return True
+
+
+def closed_error() -> UsageError:
+    return UsageError("these logs are closed")
