@@ -49,9 +49,24 @@ def test_everything_works_without_a_word_of_registration(tmp_path):
     assert found["values"] == sorted(f"value {number}" for number in range(500))
     assert (found["counted"], found["streamed"]) == (501, 501)
     assert found["lane"] == 200
+    check_conditions(found["conditions"])
     again = found["jobs"].pop("export again")
     assert not again
     assert found["jobs"].pop("verify")
     assert set(found["jobs"].values()) == {501}, found["jobs"]
     assert "no topic 'nope' here: there is t" in found["error"]
     assert "\tat " not in found["error"], "a Java stack trace"
+
+
+def check_conditions(found):
+    """What a condition says of offsets, topics and times is known also where Spark is not to be asked."""
+    assert [each["rows"] for each in found] == [each["expected"] for each in found]
+    for each in found[:5]:
+        assert each["offsets"] == [10, 19]
+        assert each["rows"] == 20
+    assert [each["topics"] for each in found[:5]] == [["t"], ["t"], ["t"], ["nothing", "t"], []]
+    assert found[4]["columns"] == ["offset", "value"]
+    assert found[5]["offsets"] == [None, None], "a call of its own bounds nothing"
+    assert found[6]["columns"] is None, "not wholly understood, it says nothing"
+    assert found[7]["times"] is not None
+    assert found[7]["times"] == found[8]["times"]

@@ -45,6 +45,7 @@ def main(folder: str) -> dict[str, Any]:
     found["streamed"] = spark.read.format("stratalog").load(f"{folder}/copy").count()
 
     found["lane"] = scan(spark, logs, where="offset < 100", columns=["value"]).count()
+    found["conditions"] = read_conditions(spark, logs)
     found["jobs"] = run_jobs(spark, logs, folder)
 
     spark.conf.set("spark.sql.connect.serverStacktrace.enabled", "false")  # Spark's own, behind it
@@ -53,6 +54,43 @@ def main(folder: str) -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001 - it is what is looked at
         found["error"] = str(error)
     spark.stop()
+    return found
+
+
+def read_conditions(spark: Any, logs: str) -> list[dict[str, Any]]:
+    """Conditions as texts and as Columns: what is left of the offsets, and how many rows pass."""
+    from pyspark.sql import functions as sf
+
+    from stratalog.spark import scan
+    from stratalog.spark.connect_condition import condition_of
+
+    whole = spark.read.format("stratalog").load(logs)
+    first = whole.agg(sf.min("timestamp")).first()[0]
+    conditions = [
+        "offset >= 10 AND offset < 20 AND topic = 't'",
+        (sf.col("offset") >= 10) & (sf.lit(20) > sf.col("offset")) & (sf.col("topic") == "t"),
+        sf.expr("offset between 10 and 19 and topic = 't'"),
+        sf.col("offset").between(10, 19) & sf.col("topic").isin("t", "nothing"),
+        (sf.col("offset") >= 10) & (sf.col("offset") < 20) & (sf.length("value") > 1),
+        sf.when(sf.col("offset") == 10, True).otherwise(False),
+        sf.col("offset").cast("string") == "10",
+        sf.col("timestamp") > first,
+        f"timestamp > timestamp '{first}'",
+    ]
+    found = []
+    for where in conditions:
+        condition = condition_of(spark, where)
+        bounds = None if condition is None else condition.pruning
+        found.append(
+            {
+                "offsets": None if bounds is None else [bounds.offsets.low, bounds.offsets.high],
+                "times": None if bounds is None else bounds.times_us.low,
+                "topics": None if bounds is None else sorted(bounds.topics or ()),
+                "columns": None if condition is None else sorted(condition.columns),
+                "rows": scan(spark, logs, where=where, columns=["value"]).count(),
+                "expected": whole.where(where).count(),
+            }
+        )
     return found
 
 

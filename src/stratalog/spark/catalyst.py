@@ -1,7 +1,7 @@
 """What a condition of Spark's says, asked of Spark itself: it has parsed it, typed it, folded its constants.
 
-Only a session of this process can be asked (Spark Connect cannot): without an answer nothing is pruned, and
-the condition is applied all the same.
+Only a session of this process can be asked; for Spark Connect there is ``connect_condition``. Without an
+answer nothing is pruned, and the condition is applied all the same.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from stratalog.spark.pruning import EVERYTHING, NOTHING, Interval, Pruning
+from stratalog.spark.pruning import EVERYTHING, MIRRORED, NOTHING, Pruning, bounded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = ["pruning_of", "references_of"]
 
-_MIRRORED: Final = {
-    "EqualTo": "EqualTo",
-    "EqualNullSafe": "EqualNullSafe",
-    "LessThan": "GreaterThan",
-    "LessThanOrEqual": "GreaterThanOrEqual",
-    "GreaterThan": "LessThan",
-    "GreaterThanOrEqual": "LessThanOrEqual",
+_COMPARISONS: Final = {
+    "EqualTo": "=",
+    "EqualNullSafe": "<=>",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
 }
 _NUMBERS: Final = ("partition", "offset", "timestamp")
 _DEPTH_MAX: Final = 200
@@ -89,8 +89,8 @@ def _of(condition: Any, depth: int) -> Pruning:
     if name in ("And", "Or"):
         left, right = _of(condition.left(), depth + 1), _of(condition.right(), depth + 1)
         return left.both(right) if name == "And" else left.either(right)
-    if name in _MIRRORED:
-        return _of_comparison(name, condition.left(), condition.right())
+    if name in _COMPARISONS:
+        return _of_comparison(_COMPARISONS[name], condition.left(), condition.right())
     if name == "In":
         return _of_values(condition.value(), list(_items(condition.list())))
     if name == "InSet":
@@ -115,40 +115,20 @@ def _union(column: str, values: list[Any]) -> Pruning:
     pruning = NOTHING
     for value in values:
         if value is not None:  # what is null is equal to nothing
-            pruning = pruning.either(_bound("EqualTo", column, value))
+            pruning = pruning.either(bounded(column, "=", value))
     return pruning
 
 
-def _of_comparison(name: str, left: Any, right: Any) -> Pruning:
+def _of_comparison(comparison: str, left: Any, right: Any) -> Pruning:
     column = _column(left)
     if column is None:
-        column, right, name = _column(right), left, _MIRRORED[name]
+        column, right, comparison = _column(right), left, MIRRORED[comparison]
     if column is None or _name(right) != "Literal":
         return EVERYTHING
     value = _plain(right.value())
     if value is None:
-        return NOTHING if name != "EqualNullSafe" else EVERYTHING
-    return _bound(name, column, value)
-
-
-def _bound(name: str, column: str, value: Any) -> Pruning:
-    if column == "topic":
-        if isinstance(value, str) and name in ("EqualTo", "EqualNullSafe"):
-            return Pruning(topics=frozenset({value}))
-        return EVERYTHING
-    if type(value) is not int or column not in _NUMBERS:
-        return EVERYTHING
-    interval = {
-        "EqualTo": Interval(value, value),
-        "EqualNullSafe": Interval(value, value),
-        "LessThan": Interval(None, value - 1),
-        "LessThanOrEqual": Interval(None, value),
-        "GreaterThan": Interval(value + 1, None),
-        "GreaterThanOrEqual": Interval(value, None),
-    }[name]
-    if column == "partition":
-        return Pruning(partitions=interval)
-    return Pruning(offsets=interval) if column == "offset" else Pruning(times_us=interval)
+        return NOTHING if comparison != "<=>" else EVERYTHING
+    return bounded(column, comparison, value)
 
 
 def _column(node: Any) -> str | None:

@@ -17,7 +17,7 @@ from stratalog.spark.catalyst import pruning_of, references_of
 from stratalog.spark.columns import COLUMNS, column_names, ddl_of, names_of
 from stratalog.spark.log_directories import LogDirectories, TimeBounds
 from stratalog.spark.options import Given
-from stratalog.spark.pruning import Interval, Pruning
+from stratalog.spark.pruning import EVERYTHING, Interval, Pruning
 from stratalog.spark.range_rows import read_ranges
 from stratalog.spark.read_options import ReadOptions
 
@@ -59,8 +59,7 @@ def scan(
     if where is not None:
         filtered = unread.where(where)
         filtered.schema  # noqa: B018  # a condition that cannot be is said here
-        pruning = pruning_of(filtered)
-        needed = references_of(filtered)
+        pruning, needed = _said(spark, filtered, where)
         names = tuple(COLUMNS) if needed is None else _with(wanted, needed)
     lateness_ms = None
     if lateness is not None:
@@ -73,6 +72,18 @@ def scan(
     if where is not None:
         rows = rows.where(where)
     return rows if names == wanted else rows.select(*wanted)
+
+
+def _said(
+    spark: SparkSession, filtered: DataFrame, where: str | Column
+) -> tuple[Pruning, frozenset[str] | None]:
+    """What the condition lets through, and the columns that it looks at; None where nobody can tell."""
+    if hasattr(filtered, "_jdf"):
+        return pruning_of(filtered), references_of(filtered)
+    from stratalog.spark.connect_condition import condition_of
+
+    found = condition_of(spark, where)
+    return (EVERYTHING, None) if found is None else found
 
 
 def plan_scan(

@@ -9,7 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["EVERYTHING", "NOTHING", "Interval", "Pruning"]
+__all__ = ["EVERYTHING", "MIRRORED", "NOTHING", "Interval", "Pruning", "bounded"]
+
+#: The comparisons that bound something, and what each is with its two sides exchanged.
+MIRRORED: Final = {"=": "=", "<=>": "<=>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +88,29 @@ class Pruning:
 
 EVERYTHING: Final = Pruning()
 NOTHING: Final = Pruning(is_nothing=True)
+
+
+def bounded(column: str, comparison: str, value: object) -> Pruning:
+    """What passes the comparison of a column with a value; of times, microseconds."""
+    if column == "topic":
+        if isinstance(value, str) and comparison in ("=", "<=>"):
+            return Pruning(topics=frozenset({value}))
+        return EVERYTHING
+    if type(value) is not int:
+        return EVERYTHING
+    interval = {
+        "=": Interval(value, value),
+        "<=>": Interval(value, value),
+        "<": Interval(None, value - 1),
+        "<=": Interval(None, value),
+        ">": Interval(value + 1, None),
+        ">=": Interval(value, None),
+    }[comparison]
+    match column:
+        case "partition":
+            return Pruning(partitions=interval)
+        case "offset":
+            return Pruning(offsets=interval)
+        case "timestamp":
+            return Pruning(times_us=interval)
+    return EVERYTHING
