@@ -20,7 +20,7 @@ from stratalog.records.layout import BASE_TIMESTAMP_AT
 from stratalog.records.restamp import assign_offsets, set_max_timestamp
 from stratalog.records.scan import scan_batches
 from stratalog.storage.log_config import LogConfig
-from stratalog.storage.partition_log import PartitionLog
+from stratalog.storage.partition_log import AppendResult, PartitionLog
 from stratalog.storage.time_lookup import find_time
 
 GIB = 1 << 30
@@ -129,13 +129,33 @@ def sync_case(
 
 @case(
     "append-sync-64",
-    work="64 callers of one loop append, and one sync serves them all",
+    work="the appends of 64 callers, taken together: one write and one sync serve them all",
     unit="s",
     peer="one fdatasync for each",
     bar=Bar(ratio=20),
 )
-def append_sync_loop(setup: Setup) -> Workload:
+def append_sync_each(setup: Setup) -> Workload:
     """As a loop does it that serves all who are ready, and answers them after one sync."""
+
+    def make(log: PartitionLog, batch: bytes, callers: int, each_one: int) -> Callable[[], None]:
+        def ours() -> None:
+            for _ in range(each_one):
+                answers = log.append_each([batch] * callers, sync=True)
+                assert all(isinstance(answer, AppendResult) for answer in answers)
+
+        return ours
+
+    return sync_case(setup, make)
+
+
+@case(
+    "append-sync-64-single",
+    work="64 callers of one loop append, one after the other, and one sync serves them all",
+    unit="s",
+    peer="one fdatasync for each",
+)
+def append_sync_loop(setup: Setup) -> Workload:
+    """The same without taking them together."""
 
     def make(log: PartitionLog, batch: bytes, callers: int, each_one: int) -> Callable[[], None]:
         def ours() -> None:

@@ -26,6 +26,8 @@ from stratalog.records.layout import Codec
 from stratalog.records.scan import scan_batches
 from tests.cli.runner import Run, command, run
 from tests.peers.golden import golden_set
+from tests.storage.logs import small
+from tests.storage.wide_segments import wide
 
 LOG = "00000000000000000000.log"
 
@@ -360,6 +362,23 @@ def test_what_recovery_cut_is_a_warning(tmp_path):
     assert "replication-offset-checkpoint" in lines[0]
     assert "12 bytes were cut off at byte" in lines[1]
     assert values(tmp_path, "t") == [b"one", b"two", b"three"]
+
+
+def test_what_recovery_split_or_kept_aside_is_a_warning(tmp_path):
+    produce("one\n", tmp_path, "-t", "wide")
+    produce("one\n", tmp_path, "-t", "lost")
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    (tmp_path / "recovery-point-offset-checkpoint").unlink()
+    wide(tmp_path / "wide-0")
+    with (tmp_path / "lost-0" / LOG).open("ab") as file:
+        file.write(bytes(100) + small(2))
+    done = produce("two\n", tmp_path, "-t", "wide")
+    assert "the segment at 0 held more offsets than its index can say" in done.err
+    assert f"segments at 0, {1 << 31}, {(2 << 31) + 5}" in done.err
+    done = produce("two\n", tmp_path, "-t", "lost")
+    [kept] = (tmp_path / "lost-0").glob("*.cut")
+    assert f"a write before it was lost; the bytes are kept in {kept}" in done.err
+    assert kept.read_bytes() == bytes(100) + small(2)
 
 
 # --- the stream ------------------------------------------------------------------------------------

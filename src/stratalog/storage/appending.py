@@ -20,7 +20,7 @@ from stratalog.storage.replay import marker_in
 from stratalog.storage.rolling import roll, roll_if_needed
 from stratalog.types import NO_TIMESTAMP
 
-__all__ = ["AppendResult", "adopt", "append_as_follower", "append_as_leader"]
+__all__ = ["AppendResult", "adopt", "append_as_follower", "append_as_leader", "undo_write"]
 
 Bytes = bytes | bytearray | memoryview
 
@@ -105,7 +105,7 @@ def _append_plain(
             active.append(data, row, 1)
             state.publish_append(last_offset + 1, False)
         except BaseException as error:
-            _undo_write(state, position, error)
+            undo_write(state, position, error)
             raise
         return _new(AppendResult, (log_end, last_offset, NO_TIMESTAMP, state.view.log_start, False))
 
@@ -177,7 +177,7 @@ def _append(
             _apply_producers(state, admission)
         state.publish_append(last_offset + 1, admission is not None)
     except BaseException as error:
-        _undo_write(state, position, error)
+        undo_write(state, position, error)
         raise
     return AppendResult(first_offset, last_offset, admitted.append_time, state.view.log_start)
 
@@ -215,7 +215,7 @@ def _note_epochs(state: LogState, admitted: Admitted) -> None:
             epochs.assign(epoch, base_offset)
 
 
-def _undo_write(state: LogState, position: int, error: BaseException) -> None:
+def undo_write(state: LogState, position: int, error: BaseException) -> None:
     """Take back a write that was refused for want of room, or that a signal came upon; anything else
     fails the log."""
     guard, active = state.guard, state.active

@@ -8,7 +8,7 @@ changed in ``log_guard``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar, TypeVarTuple
 
 from stratalog.clock import SYSTEM_CLOCK, Clock
@@ -18,6 +18,7 @@ from stratalog.storage.adoption import StagedFile
 from stratalog.storage.appending import AppendResult, adopt, append_as_follower, append_as_leader
 from stratalog.storage.damage import OnDamage
 from stratalog.storage.filesystem import FileSystem, OsFileSystem
+from stratalog.storage.joint_append import Answer, append_jointly
 from stratalog.storage.leader_epochs import EpochEnd, EpochEntry
 from stratalog.storage.load_report import LoadOptions, LoadReport
 from stratalog.storage.loading import load_log
@@ -190,6 +191,19 @@ class PartitionLog:
         ):
             self._settle(result, sync=sync)
         return result
+
+    def append_each(
+        self, appends: Iterable[Bytes], *, leader_epoch: int = 0, sync: bool = False
+    ) -> list[Answer]:
+        """Append what several callers bring, in this order, with one write and one sync for as many as
+        can be: an AppendResult for each, or the error that it is refused with, which is no matter of the
+        others. With ``sync`` the answer comes when all are on the disk."""
+        answers = append_jointly(self._state, appends, leader_epoch)
+        for answer in reversed(answers):
+            if isinstance(answer, AppendResult):
+                self._settle(answer, sync=sync)
+                break
+        return answers
 
     def append_as_follower(
         self, data: Bytes, *, epoch_max: int | None = None, sync: bool = False

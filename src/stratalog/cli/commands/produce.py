@@ -86,8 +86,8 @@ def command(
                 target.append(logs, some)
         except UsageError as error:
             reporter.fail(error)
-        for cut in target.cuts(logs):
-            reporter.warn(cut)
+        for note in target.recovered(logs):
+            reporter.warn(note)
     return Result(fields=_FIELDS, chunks=_chunks(target.rows()))
 
 
@@ -169,13 +169,21 @@ class _Target:
             span[0] += result.last_offset - result.first_offset + 1
             span[2] = result.last_offset
 
-    def cuts(self, logs: Logs) -> Iterator[str]:
-        """What recovery cut off the partitions before anything was appended."""
+    def recovered(self, logs: Logs) -> Iterator[str]:
+        """What recovery cut off the partitions, or split, before anything was appended."""
         for number in sorted(self._spans):
-            for cut in logs.partition(self._topic, number).report.cuts:
+            log = logs.partition(self._topic, number)
+            for base, parts in log.report.split_segments:
+                yield (
+                    f"{log.folder}: the segment at {base} held more offsets than its index can say, and "
+                    f"was split before anything was appended; now there are segments at "
+                    f"{', '.join(map(str, parts))}"
+                )
+            for cut in log.report.cuts:
+                kept = "" if cut.kept_as is None else f"; the bytes are kept in {cut.kept_as}"
                 yield (
                     f"{cut.path}: {cut.size_bytes} bytes were cut off at byte {cut.position}, offset "
-                    f"{cut.from_offset}, before anything was appended: {cut.detail}"
+                    f"{cut.from_offset}, before anything was appended: {cut.detail}{kept}"
                 )
 
     def rows(self) -> list[tuple[object, ...]]:
