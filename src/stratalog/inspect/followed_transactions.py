@@ -6,7 +6,8 @@ from typing import Final
 
 from stratalog.inspect.segment_order import SegmentSpan, segment_spans
 from stratalog.inspect.segment_tail import SegmentTail, walk_tail
-from stratalog.inspect.sources import PartitionSource, sealed_segment
+from stratalog.inspect.source_segments import sealed_segment
+from stratalog.inspect.sources import PartitionSource
 from stratalog.storage.filesystem import FileSystem
 from stratalog.storage.producers import ProducerStates
 from stratalog.storage.replay import Replay, rebuild_producers

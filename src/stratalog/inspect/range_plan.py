@@ -22,7 +22,8 @@ from stratalog.errors import UsageError
 from stratalog.inspect.partition_ends import EndsCache
 from stratalog.inspect.segment_order import SegmentSpan, segment_spans
 from stratalog.inspect.segment_search import Cut, SegmentSearch
-from stratalog.inspect.sources import PartitionSource, sealed_segment, with_fresh_listing
+from stratalog.inspect.source_segments import sealed_segment
+from stratalog.inspect.sources import PartitionSource, with_fresh_listing
 from stratalog.inspect.time_index import ends_before
 from stratalog.inspect.time_offsets import first_of_time
 from stratalog.records.layout import INT64_MAX

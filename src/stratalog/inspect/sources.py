@@ -17,7 +17,7 @@ from stratalog.errors import StorageError, UsageError
 from stratalog.inspect.folder_notes import partition_notes, root_notes
 from stratalog.inspect.log_starts import LogStarts
 from stratalog.inspect.partition_filter import EVERYTHING, PartitionFilter
-from stratalog.inspect.segment_order import SegmentSpan, segments_in_order
+from stratalog.inspect.segment_order import segments_in_order
 from stratalog.inspect.visible_ends import Journals
 from stratalog.storage.filesystem import DirEntry, FileSystem, OsFileSystem
 from stratalog.storage.names import (
@@ -32,9 +32,7 @@ from stratalog.storage.names import (
     parse_partition_file,
     parse_segment_name,
 )
-from stratalog.storage.sealed_segment import SealedSegment
-from stratalog.storage.settling import LISTINGS_MAX, SettledFolder, read_settled, swapped_kinds
-from stratalog.storage.sparse_index import IndexLimits
+from stratalog.storage.settling import LISTINGS_MAX, SettledFolder, read_settled
 from stratalog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -47,7 +45,6 @@ __all__ = [
     "find_sources",
     "path_list",
     "relisted",
-    "sealed_segment",
     "vanished",
     "with_fresh_listing",
 ]
@@ -347,14 +344,3 @@ def with_fresh_listing(
                 raise
         source = relisted(source, file_system)
     return question(source)
-
-
-def sealed_segment(
-    source: PartitionSource, span: SegmentSpan, file_system: FileSystem, size_bytes: int = 0
-) -> SealedSegment:
-    """A segment of a partition, with all its files where they lie now."""
-    base = span.base_offset or 0
-    swapped = swapped_kinds(base, source.swapped)
-    return SealedSegment(
-        file_system, source.folder, base, IndexLimits(), size_bytes, swapped=swapped
-    )

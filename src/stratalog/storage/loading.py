@@ -139,7 +139,7 @@ class _Loader:
         self._is_clean = self._is_clean and not self._has_failed_sync
         self._report.unknown_files = names.unknown
         names = self._carry_out(names, plan_sweep(names))
-        span = swapped_span(self._file_system, self._folder, names, self._options.limits)
+        span = swapped_span(self._file_system, self._folder, names)
         names = self._carry_out(names, plan_swaps(names, *span))
         return self._carry_out(names, plan_orphans(names))
 

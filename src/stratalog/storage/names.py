@@ -28,6 +28,7 @@ __all__ = [
     "META_PROPERTIES",
     "PARTITION_METADATA",
     "RECOVERY_CHECKPOINT",
+    "SEGMENT_KINDS",
     "STRATALOG_COMMITS",
     "STRATALOG_COMMITS_UNSYNCED",
     "STRATALOG_TOPICS",
@@ -100,6 +101,15 @@ class FileKind(StrEnum):
     TXN_INDEX = ".txnindex"
     SNAPSHOT = ".snapshot"
     V07 = ".kafka"
+
+
+#: The files of a segment, in the order in which they are renamed.
+SEGMENT_KINDS: Final = (
+    FileKind.LOG,
+    FileKind.OFFSET_INDEX,
+    FileKind.TIME_INDEX,
+    FileKind.TXN_INDEX,
+)
 
 
 class Stage(StrEnum):

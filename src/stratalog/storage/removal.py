@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from stratalog.clock import Clock
 from stratalog.storage.filesystem import FileSystem
 from stratalog.storage.log_guard import LogGuard
-from stratalog.storage.names import Stage, segment_file_name
-from stratalog.storage.segment import SEGMENT_KINDS, Segment
+from stratalog.storage.names import SEGMENT_KINDS, Stage, segment_file_name
+from stratalog.storage.segment import Segment
 from stratalog.storage.snapshot_files import SnapshotFiles
 
 __all__ = ["Removals", "rename_deleted"]

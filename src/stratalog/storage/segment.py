@@ -34,7 +34,6 @@ from stratalog.storage.txn_index import AbortedTxn, decode_entries
 from stratalog.types import NO_TIMESTAMP
 
 __all__ = [
-    "SEGMENT_KINDS",
     "Segment",
     "check_last_entry",
     "learn_times",
@@ -42,14 +41,6 @@ __all__ = [
 ]
 
 _MAX_TIMESTAMP: Final = int(Row.MAX_TIMESTAMP)
-
-#: The files of a segment, in the order in which they are renamed.
-SEGMENT_KINDS: Final = (
-    FileKind.LOG,
-    FileKind.OFFSET_INDEX,
-    FileKind.TIME_INDEX,
-    FileKind.TXN_INDEX,
-)
 
 
 class Segment(ABC):

@@ -17,10 +17,7 @@ from stratalog.errors import StorageError
 from stratalog.records.layout import Check
 from stratalog.storage.filesystem import DirEntry, FileSystem
 from stratalog.storage.folder import FolderNames, plan_swaps, plan_sweep
-from stratalog.storage.names import FileKind, Stage, segment_file_name
-from stratalog.storage.segment import SEGMENT_KINDS
-from stratalog.storage.segment_scan import scan_segment
-from stratalog.storage.sparse_index import IndexLimits
+from stratalog.storage.names import SEGMENT_KINDS, FileKind, Stage, segment_file_name
 
 __all__ = ["LISTINGS_MAX", "SettledFolder", "read_settled", "swapped_kinds", "swapped_span"]
 
@@ -60,7 +57,7 @@ def read_settled(file_system: FileSystem, folder: str) -> SettledFolder:
             continue
         try:
             swept = names.without(plan_sweep(names))
-            plan = plan_swaps(swept, *swapped_span(file_system, folder, swept, IndexLimits()))
+            plan = plan_swaps(swept, *swapped_span(file_system, folder, swept))
         except StorageError as error:
             if error.errno != errno.ENOENT:
                 raise
@@ -83,18 +80,22 @@ def _names_of(entries: list[DirEntry]) -> FolderNames:
     return FolderNames.of(entry.name for entry in entries if entry.is_file)
 
 
-def swapped_span(
-    file_system: FileSystem, folder: str, names: FolderNames, limits: IndexLimits
-) -> tuple[int, int]:
+def swapped_span(file_system: FileSystem, folder: str, names: FolderNames) -> tuple[int, int]:
     """The offsets that a replacement covers; none where its data files have their names already."""
     bases = names.bases(stage=Stage.SWAP)
+    if not bases:
+        return 0, 0
+    # Only where there is one: who counts a folder shall not wait for it.
+    from stratalog.storage.segment_scan import scan_segment
+    from stratalog.storage.sparse_index import IndexLimits
+
     ends = []
     for base in bases:
         path = os.path.join(folder, segment_file_name(base, FileKind.LOG, Stage.SWAP))
         file = file_system.open_readable(path)
         try:
-            found = scan_segment(file, base, limits, file.size(), check=Check.ORDER)
+            found = scan_segment(file, base, IndexLimits(), file.size(), check=Check.ORDER)
         finally:
             file.close()
         ends.append(found.next_offset)
-    return (min(bases), max(ends)) if bases else (0, 0)
+    return min(bases), max(ends)
