@@ -174,6 +174,8 @@ def verify_file(
             start=start,
         )
         verifier.finish(pause)
+        if base_offset >= 0 and start == 0 and end is None:
+            verifier.note_width(counter.expected_offset - 1 - base_offset)
         place = log_file.topic_partition
         return FileReport(
             path=path,
@@ -248,6 +250,16 @@ class _Verifier:
             return
         sentence = f"{end.detail or end.error().detail}; {rest} bytes from here on were not checked"
         self._note(_with_detail(end, sentence), end.position, rest, "damage", None)
+
+    def note_width(self, width: int) -> None:
+        """That offsets reach further above the segment's first than an index can say, where they do."""
+        if width <= INT32_MAX or self._log_file.is_v07:
+            return
+        detail = (
+            f"offsets reach {width} above the segment's first, and an index ends at {INT32_MAX}: recovery "
+            "splits such a segment, unless its last batch alone lies so far"
+        )
+        self._note(Pause(0, Ending.CORRUPT, Reason.OFFSET_RANGE, detail), 0, 0, "note", None)
 
     def _follows_damage(self, position: int) -> bool:
         """Whether the batch before was damaged: then its size may be wrong, and this no batch at all."""
