@@ -172,7 +172,7 @@ class SegmentRecovery:
             )
         self.drop(behind)
         kept_as = None
-        if verdict.sound_position is not None:
+        if verdict.sound_position is not None or not verdict.may_cut:
             kept_as = self._keep_aside(path, log, pause.position, size)
         log.truncate(pause.position)
         self._report.cuts.append(
