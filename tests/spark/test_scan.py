@@ -205,6 +205,11 @@ def test_a_text_lets_through_at_least_what_spark_says(
         assert found.pruning == asked
 
 
+def test_most_of_these_conditions_are_known() -> None:
+    known = [where for where, _ in CONDITIONS if read_condition(where, time_of) is not None]
+    assert len(known) >= 18, known
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

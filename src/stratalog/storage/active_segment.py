@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from stratalog.records import kernel
-from stratalog.records.layout import IndexState, Row
+from stratalog.records.layout import Row
 from stratalog.storage.closed_file import ClosedFile
 from stratalog.storage.filesystem import FileSystem, WritableFile
 from stratalog.storage.names import FileKind, segment_file_name
@@ -28,8 +28,6 @@ __all__ = ["ActiveSegment"]
 
 _MAX_TIMESTAMP: Final = int(Row.MAX_TIMESTAMP)
 _POSITION: Final = int(Row.POSITION)
-_OFFSET_SLOTS: Final = int(IndexState.OFFSET_SLOTS)
-_TIME_SLOTS: Final = int(IndexState.TIME_SLOTS)
 
 #: Room on the disk is asked for ahead: as much again as the segment has, up to so much, and none for small
 #: ones. Measured on ext4: appends of 1 MiB take a tenth less time.
@@ -170,24 +168,16 @@ class ActiveSegment(Segment):
         """The same for several batches, one behind the other: the last offset of each, the rows of all and
         their bytes, as many as fit here. Two may be in the same memory."""
         state = self._index.state
-        slots = min(state[_OFFSET_SLOTS], state[_TIME_SLOTS])
         first = NO_TIMESTAMP if self.first_timestamp is None else self.first_timestamp
         position = self.size_bytes
         span_ms = max_segment_ms - self.jitter_ms
         ends: list[int] = []
         rows, joined = array("q"), bytearray()
-        for data, row in group[: max(slots, 0)]:
+        for data, row in group[: self._index.entries_left]:
             last_offset = kernel.place_plain(
-                data,
-                row,
-                state,
-                position + len(joined),
-                segment_bytes,
-                first,
-                span_ms,
-                next_offset,
-                leader_epoch,
-            )
+                data, row, state, position + len(joined), segment_bytes, first, span_ms,
+                next_offset, leader_epoch,
+            )  # fmt: skip
             if last_offset < 0:
                 break
             if position == 0 and not ends:

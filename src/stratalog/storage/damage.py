@@ -56,6 +56,11 @@ class Verdict(NamedTuple):
     #: Where the first sound batch behind the damage starts; None where there is none.
     sound_position: int | None = None
 
+    @property
+    def may_lose(self) -> bool:
+        """Whether sound batches may be among what would be cut."""
+        return self.sound_position is not None or not self.may_cut
+
 
 def judge_tail(file: ReadableFile, pause: Pause, size_bytes: int, base_offset: int) -> Verdict:
     """Judge the bytes from where a walk over the segment at ``base_offset`` came to its end up to

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import Final
 
 from stratalog.errors import StorageError
+from stratalog.storage.file_copy import copy_range
 from stratalog.storage.filesystem import FileSystem, WritableFile
 from stratalog.storage.names import FAILED_SYNC
 
 __all__ = ["note_failed_sync", "rewrite"]
-
-_COPY_BYTES: Final = 1 << 20
 
 
 def note_failed_sync(file_system: FileSystem, index_path: str) -> None:
@@ -39,9 +37,4 @@ def rewrite(log: WritableFile, size_bytes: int) -> None:
     one for all of it."""
     log.truncate(size_bytes + 1)
     log.truncate(size_bytes)
-    data = bytearray(min(size_bytes, _COPY_BYTES))
-    with memoryview(data) as whole:
-        for at in range(0, size_bytes, _COPY_BYTES):
-            with whole[: min(_COPY_BYTES, size_bytes - at)] as part:
-                read = log.read_into(at, part)
-                log.write_at(at, part[:read])
+    copy_range(log, 0, size_bytes, log)

@@ -138,7 +138,7 @@ def _damage(segment: SealedSegment, found: SegmentScan, file_size: int) -> Corru
     pause = found.pause
     if pause.ending == Ending.INCOMPLETE:
         verdict = judge_tail(segment.log, pause, file_size, segment.base_offset)
-        is_damage = verdict.sound_position is not None
+        is_damage = verdict.may_lose
     else:
         is_damage = pause.ending == Ending.CORRUPT
     return pause.error().located(path=segment.path(FileKind.LOG)) if is_damage else None

@@ -106,8 +106,8 @@ def _replay_segments(
 ) -> None:
     """Replay the batches from ``start`` up to ``end``. The state then holds up to ``end``."""
     for number, segment in enumerate(segments):
-        behind = segments[number + 1].base_offset if number + 1 < len(segments) else end
-        if behind <= start or segment.base_offset >= end:
+        follower = segments[number + 1].base_offset if number + 1 < len(segments) else None
+        if (end if follower is None else follower) <= start or segment.base_offset >= end:
             continue
         replay = Replay(states, start=max(start, segment.base_offset), end=end)
         scan_segment(
@@ -117,6 +117,6 @@ def _replay_segments(
             segment.size_bytes,
             check=Check.NONE,
             seen=replay.seen,
-            follower=segments[number + 1].base_offset if number + 1 < len(segments) else None,
+            follower=follower,
         )
     states.map_end_offset = end

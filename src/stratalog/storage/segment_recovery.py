@@ -14,6 +14,7 @@ from stratalog.storage.damage import OnDamage, judge_tail
 from stratalog.storage.epoch_file import EpochFile
 from stratalog.storage.epoch_scan import EpochCheck, EpochsFound
 from stratalog.storage.failed_sync import note_failed_sync, rewrite
+from stratalog.storage.file_copy import copy_range
 from stratalog.storage.filesystem import WritableFile
 from stratalog.storage.load_report import Cut, LoadOptions, LoadReport
 from stratalog.storage.log_file import Window
@@ -25,7 +26,7 @@ from stratalog.storage.sealed_segment import SealedSegment
 from stratalog.storage.segment import Segment
 from stratalog.storage.segment_scan import SegmentScan, scan_segment
 from stratalog.storage.snapshot_files import SnapshotFiles
-from stratalog.storage.splitting import copy_range, split_segment
+from stratalog.storage.splitting import split_segment
 from stratalog.storage.txn_index import AbortedTxn, encode_entry
 
 __all__ = ["SegmentRecovery", "SplitError"]
@@ -172,7 +173,7 @@ class SegmentRecovery:
             )
         self.drop(behind)
         kept_as = None
-        if verdict.sound_position is not None or not verdict.may_cut:
+        if verdict.may_lose:
             kept_as = self._keep_aside(path, log, pause.position, size)
         log.truncate(pause.position)
         self._report.cuts.append(

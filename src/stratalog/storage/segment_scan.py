@@ -95,14 +95,12 @@ def _is_overflow(file: ReadableFile, position: int, size_bytes: int, follower: i
     above it, or the next batch lies above it, too.
     """
     try:
-        first, second = (*islice(places_from(file, position, size_bytes), 2), None)[:2]
+        places = list(islice(places_from(file, position, size_bytes), 2))
     except CorruptionError:
         return False
-    if first is None:
-        return False
     if follower is not None:
-        return first.last_offset < follower
-    return second is not None and second.last_offset > first.last_offset
+        return places[0].last_offset < follower
+    return len(places) > 1 and places[1].last_offset > places[0].last_offset
 
 
 def rebuild_index(

@@ -129,6 +129,11 @@ class SparseIndex:
     def is_time_full(self) -> bool:
         return self.state[_TIME_SLOTS] <= 0
 
+    @property
+    def entries_left(self) -> int:
+        """For how many batches there is room, should each have an entry in both."""
+        return max(min(self.state[_OFFSET_SLOTS], self.state[_TIME_SLOTS]), 0)
+
     def note(
         self, rows: memoryview | array[int], count: int, position_base: int
     ) -> tuple[int, int]:

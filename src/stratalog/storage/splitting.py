@@ -12,16 +12,14 @@ import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from stratalog.errors import StorageError
 from stratalog.records.layout import INT32_MAX
 from stratalog.storage.batch_finder import BatchPlace, places_from
-from stratalog.storage.filesystem import FileSystem, ReadableFile, WritableFile
+from stratalog.storage.file_copy import copy_range
+from stratalog.storage.filesystem import FileSystem, ReadableFile
 from stratalog.storage.names import FileKind, Stage, segment_file_name
 from stratalog.storage.removal import rename_deleted
 
-__all__ = ["SegmentPart", "copy_range", "plan_split", "split_segment"]
-
-_COPY_BYTES = 1 << 20
+__all__ = ["SegmentPart", "plan_split", "split_segment"]
 
 
 class SegmentPart(NamedTuple):
@@ -83,16 +81,6 @@ def split_segment(
         _rename(file_system, folder, part, Stage.SWAP, Stage.LIVE)
     file_system.sync_dir(folder)
     return [part.base_offset for part in parts]
-
-
-def copy_range(source: ReadableFile, start: int, end: int, target: WritableFile) -> None:
-    """Copy bytes to the beginning of another file. StorageError where they are not all there any more."""
-    buffer = memoryview(bytearray(min(end - start, _COPY_BYTES)))
-    for at in range(start, end, _COPY_BYTES):
-        part = buffer[: end - at]
-        if source.read_into(at, part) < len(part):
-            raise StorageError("cut short while it was copied", path=source.path)
-        target.write_at(at - start, part)
 
 
 def _path(folder: str, base_offset: int, stage: Stage = Stage.LIVE) -> str:
