@@ -28,9 +28,16 @@ from stratalog.spark.jobs.count_tasks import (
 )
 from stratalog.spark.jobs.file_parts import FilePart, cut_file, pack
 from stratalog.spark.jobs.log_paths import LogPaths
-from stratalog.spark.jobs.verify_tasks import PartToVerify, Verifying, merge_reports, verify_parts
+from stratalog.spark.jobs.verify_tasks import (
+    PartToVerify,
+    VerifiedPart,
+    Verifying,
+    merge_reports,
+    verify_parts,
+)
 from stratalog.storage.filesystem import OsFileSystem
 from tests.scale import SCALE
+from tests.storage.wide_segments import WIDE, wide
 
 BATCHES = 12
 
@@ -159,3 +166,27 @@ def test_packing_keeps_order_and_makes_no_task_too_large(sizes, limit):
     assert all(tasks)
     for task in tasks:
         assert sum(task) <= 1.5 * limit + max(task)
+
+
+@pytest.mark.parametrize("base", [0, 7])
+def test_parts_of_a_segment_too_wide_for_an_index_are_not_put_together(
+    tmp_path: Path, base: int
+) -> None:
+    """No part knows that; one walk over the file notes it."""
+    folder = wide(tmp_path / "t-0", *(base + offset for offset in WIDE), base=base)
+    (path,) = map(str, folder.glob("*.log"))
+    size = Path(path).stat().st_size
+    parts = parts_of(path, [size // len(WIDE)])
+    given_parts = [PartToVerify(0, part, is_last_segment=True) for part in parts]
+    verifying = Verifying(LogPaths((str(tmp_path),)))
+    found = [
+        each for each in verify_parts(verifying, given_parts) if isinstance(each, VerifiedPart)
+    ]
+    assert len(found) == 2
+    assert merge_reports(found, -1, 1000) is None
+    (whole,) = verify_parts(
+        verifying, [PartToVerify(0, parts_of(path, [])[0], is_last_segment=True)]
+    )
+    assert isinstance(whole, VerifiedPart)
+    assert merge_reports([whole], -1, 1000) == verify_file(path)
+    assert [finding.reason for finding in whole.report.findings] == ["offset_range"]

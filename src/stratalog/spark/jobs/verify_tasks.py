@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from stratalog.errors import StratalogError
 from stratalog.inspect.verify import FileReport, verify_file
+from stratalog.records.layout import INT32_MAX
 from stratalog.spark.jobs.file_parts import FilePart
 from stratalog.spark.jobs.log_paths import LogPaths
 from stratalog.spark.jobs.refusals import each_or_error
@@ -108,7 +109,10 @@ def merge_reports(
             expected = report.next_offset
     reports = [each.report for each in parts]
     found = tuple(finding for report in reports for finding in report.findings)
-    if len(parts) > 1 and len(found) > findings_max:
+    if len(parts) > 1 and (
+        len(found) > findings_max
+        or 0 <= base_offset < expected - 1 - INT32_MAX  # a note of its own
+    ):
         return None
     firsts = [n for report in reports if (n := report.first_offset) is not None]
     return replace(
