@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from stratalog.clock import Clock
+from stratalog.errors import StratalogError
 from stratalog.storage.active_segment import ActiveSegment
 from stratalog.storage.batch_finder import places_from
 from stratalog.storage.filesystem import FileSystem, ReadableFile, WritableFile
 from stratalog.storage.names import FileKind
 from stratalog.storage.sealed_segment import SealedSegment
 from stratalog.storage.segment import learn_times, read_aborted
-from stratalog.storage.sparse_index import (
-    OFFSET_ENTRY_SIZE,
-    TIME_ENTRY_SIZE,
-    SparseIndex,
-)
+from stratalog.storage.sparse_index import SparseIndex
 
 __all__ = ["activate", "overwrite"]
 
@@ -34,14 +33,8 @@ def activate(file_system: FileSystem, clock: Clock, segment: SealedSegment) -> A
         learn_times(log, index, segment.size_bytes)
     # The segment's own file is not closed: somebody may be reading it.
     aborted = read_aborted(file_system, segment.path(FileKind.TXN_INDEX), segment)
-    files = []
-    for kind, entries, slots, entry_size in (
-        (FileKind.OFFSET_INDEX, index.offsets, limits.offset_entries, OFFSET_ENTRY_SIZE),
-        (FileKind.TIME_INDEX, index.times, limits.time_entries, TIME_ENTRY_SIZE),
-    ):
-        file = _holding(file_system, segment.path(kind), entries)
-        file.truncate(max(slots * entry_size, len(entries)))
-        files.append(file)
+    kinds = (FileKind.OFFSET_INDEX, index.offsets), (FileKind.TIME_INDEX, index.times)
+    files = [_holding(file_system, segment.path(kind), entries) for kind, entries in kinds]
     active = ActiveSegment(
         file_system,
         segment.folder,
@@ -57,7 +50,18 @@ def activate(file_system: FileSystem, clock: Clock, segment: SealedSegment) -> A
         first_timestamp=_first_timestamp(log, segment.size_bytes),
     )
     active.mark_written()
+    _grow_indexes(active)
     return active
+
+
+def _grow_indexes(active: ActiveSegment) -> None:
+    """The last step: whoever finds the index files so long and no one at work takes zeros for entries."""
+    try:
+        active.grow_indexes()
+    except BaseException:
+        with suppress(StratalogError):
+            active.finish()
+        raise
 
 
 def _holding(

@@ -297,8 +297,10 @@ class ActiveSegment(Segment):
 
     def grow_indexes(self) -> None:
         """Give the index files their full size again, as Kafka does while a segment is active."""
-        self._offset_file.truncate(self.limits.offset_entries * OFFSET_ENTRY_SIZE)
-        self._time_file.truncate(self.limits.time_entries * TIME_ENTRY_SIZE)
+        offsets, times = self._index.offsets, self._index.times
+        slots = self.limits.offset_entries, self.limits.time_entries
+        self._offset_file.truncate(max(slots[0] * OFFSET_ENTRY_SIZE, len(offsets)))
+        self._time_file.truncate(max(slots[1] * TIME_ENTRY_SIZE, len(times)))
 
     def finish(self) -> None:
         """The last time entry, and every file cut to what it holds."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from stratalog.errors import OffsetOutOfRangeError
+from stratalog.errors import OffsetOutOfRangeError, StorageError
 from stratalog.storage.activation import activate
 from stratalog.storage.log_state import LogState
 from stratalog.storage.log_view import LogView, SegmentList
+from stratalog.storage.names import FileKind
 from stratalog.storage.replay import rebuild_producers
 from stratalog.storage.retention import RetentionPlan
 from stratalog.storage.rolling import roll
@@ -82,16 +83,26 @@ def _rebuild_producers(state: LogState, segments: list[Segment], log_start: int,
 
 
 def _start_over(state: LogState, offset: int, log_start: int) -> None:
-    segments = list(state.view.segments.segments)
-    state.active.finish()
-    _remove(state, segments)
+    *older, _ = state.view.segments.segments
+    # There is a segment at any time: a log that has none would begin at 0 after a crash.
+    _remove(state, older)
+    if state.active.base_offset == offset:
+        state.active.truncate(offset)
+        state.guard.synced(state.active.sync_log)
+    else:
+        last = state.active
+        last.finish()
+        # Sealed ones are whole, whatever happens: until it is gone, this is one.
+        state.guard.synced(last.sync_log)
+        state.guard.synced(last.sync_indexes)
+        state.active = state.create_segment(offset)
+        state.guard.synced(state.sync_folder)
+        _remove(state, [last])
     state.epochs.clear()
     state.producers.clear()
     for each in state.snapshots.offsets:
         state.snapshots.delete(each)
     state.producers.map_end_offset = offset
-    state.active = state.create_segment(offset)
-    state.guard.synced(state.sync_folder)
     state.recovery_point = min(state.recovery_point, offset)
     state.commit.lower(offset)
     state.commit.raise_to(offset)  # there is nothing below it
@@ -134,7 +145,13 @@ def delete_segments(state: LogState, plan: RetentionPlan) -> None:
     count = len(plan.deletions)
     gone, kept = view.segments.segments[:count], view.segments.segments[count:]
     state.view = view._replace(segments=SegmentList(kept))
-    _remove(state, list(gone))
+    try:
+        _remove(state, list(gone))
+    except StorageError:
+        # Those that still have their names are there again, below the start: to be tried once more.
+        there = [each for each in gone if state.file_system.stat(each.path(FileKind.LOG))]
+        state.view = state.view._replace(segments=SegmentList([*there, *kept]))
+        raise
 
 
 def _remove(state: LogState, segments: list[Segment]) -> None:

@@ -9,7 +9,7 @@ away good records for a bad one. The two are told apart by what a lost write lea
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -32,13 +32,28 @@ _READ_BYTES: Final = 1 << 20
 _CHECKED_MAX: Final = 4 << 30
 _CHECKED_LEAST: Final = 4096  # what a small one costs
 #: How a batch goes on behind the first bytes of its offset: a size that is not zero, an epoch or a CRC; then
-#: one of the old formats with attributes that they have, or a CRC, attributes and a number of offsets.
-_HEADER: Final = (
-    rb".{6}(?!\0{4})[\0-\x7f].{7}(?:[\0\x01][\0-\x0f].{6}|\x02.{4}\0[\0-\x7f][\0-\x7f])"
-)
+#: one of the old formats with attributes that they have, or a CRC, any attributes and a number of offsets.
+_HEADER: Final = rb".{6}(?!\0{4})[\0-\x7f].{7}(?:[\0\x01][\0-\x0f].{6}|\x02.{6}[\0-\x7f])"
 _HEADER_BYTES: Final = MAGIC_AT + 8
-#: A message of magic 0 without key and value.
-_LEAST_MESSAGE: Final = LOG_OVERHEAD + 14
+#: How far above its first the offsets of a segment may lie; twice that, for one that is too wide.
+_WIDEST: Final = 1 << 32
+#: How many zeros a batch that is followed by zeros may end with: of its last header, value or count.
+_ZEROS_OF_A_BATCH: Final = 64
+
+
+class _Covered(NamedTuple):
+    """What a format's CRC covers: where it stands, from where on, and how long a batch is at least."""
+
+    crc_at: int
+    first: int
+    least: int
+    crc: Callable[[bytes, int], int]
+
+
+_COVERED: Final = {
+    0: _Covered(LOG_OVERHEAD, MAGIC_AT, LOG_OVERHEAD + 14, kernel.crc32),  # and 1
+    2: _Covered(MAGIC_AT + 1, MAGIC_AT + 5, BATCH_HEADER_SIZE, kernel.crc32c),
+}
 
 
 class OnDamage(StrEnum):
@@ -94,13 +109,14 @@ class _LimitError(Exception):
 def _find_sound(file: ReadableFile, start: int, end: int, base_offset: int) -> int | None:
     """The position of the first batch, or message of the old formats, whose CRC is right.
 
-    The offset of the very first may be what is wrong with it, and so may its size, if it is the last.
-    A later one is of the segment: below the expected offset, it tells that one before it is wrong.
+    Of the very first, what no CRC covers may be what is wrong with it. A later one is of the segment: below
+    the expected offset, it tells that one before it is wrong.
     """
-    if _is_sound(file, start, end, size=None) or _is_sound(file, start, end, size=end - start):
+    if _is_sound_but_for_its_head(file, start, end):
         return start
     # All offsets of a segment begin alike, and a search for these two bytes is fast.
-    header = re.compile(re.escape(base_offset.to_bytes(8, "big")[:2]) + _HEADER, re.DOTALL)
+    heads = {each.to_bytes(8, "big")[:2] for each in (base_offset, base_offset + _WIDEST)}
+    header = re.compile(b"(?:" + b"|".join(map(re.escape, heads)) + b")" + _HEADER, re.DOTALL)
     checked = 0
     for at, data in _windows(file, start, end, _HEADER_BYTES - 1):
         if data.count(0) == len(data):
@@ -135,26 +151,57 @@ def _has_fields(data: bytes, at: int, size: int) -> bool:
     return len(length) < 4 or -1 <= int.from_bytes(length, "big", signed=True) < size
 
 
-def _is_sound(file: ReadableFile, position: int, end: int, *, size: int | None) -> bool:
-    """Whether a batch of ``size`` bytes, or of as many as it says, matches its CRC. Nothing else of it is
-    looked at: what a broker wrote and nobody can read is not for recovery to cut."""
-    header = file.read(position, min(BATCH_HEADER_SIZE, end - position))
+def _is_sound(file: ReadableFile, position: int, end: int, *, size: int) -> bool:
+    """Whether a batch of ``size`` bytes matches its CRC. Nothing else of it is looked at: what a broker
+    wrote and nobody can read is not for recovery to cut."""
+    magic = file.read(position + MAGIC_AT, 1)
+    covered = _COVERED[2 if magic == b"\x02" else 0]
+    return _matches(file, position, end, covered, {size})
+
+
+def _is_sound_but_for_its_head(file: ReadableFile, start: int, end: int) -> bool:
+    """Whether the batch at ``start`` matches its CRC, whatever its offset is, whichever format it claims to
+    be of, and if not as long as it says, then so long as a flipped bit, or the end of what was written
+    behind it, would explain: no CRC covers these."""
+    header = file.read(start, min(BATCH_HEADER_SIZE, end - start))
     if len(header) < _HEADER_BYTES:
         return False
-    if size is None:
-        size = _size_at(header, 0)
-    if header[MAGIC_AT] == 2:
-        crc_at, first, least, crc = MAGIC_AT + 1, MAGIC_AT + 5, BATCH_HEADER_SIZE, kernel.crc32c
-    elif header[MAGIC_AT] in (0, 1):
-        crc_at, first, least, crc = LOG_OVERHEAD, MAGIC_AT, _LEAST_MESSAGE, kernel.crc32
-    else:
-        return False
-    if not least <= size <= end - position:
-        return False
-    value = 0
-    for _, data in _windows(file, position + first, position + size):
-        value = crc(data, value)
-    return value == int.from_bytes(header[crc_at : crc_at + 4], "big")
+    said = _size_at(header, 0)
+    sizes = {said, end - start}
+    sizes |= {LOG_OVERHEAD + ((said - LOG_OVERHEAD) ^ (1 << bit)) for bit in range(32)}
+    # A batch may itself end with zeros, but with few.
+    zeros_at = _zeros_from(file, start, end)
+    sizes |= set(range(zeros_at - start, zeros_at - start + _ZEROS_OF_A_BATCH))
+    return any(_matches(file, start, end, covered, sizes) for covered in _COVERED.values())
+
+
+def _matches(
+    file: ReadableFile, position: int, end: int, covered: _Covered, sizes: set[int]
+) -> bool:
+    """Whether bytes from ``position`` on match the CRC that stands there, for one of these sizes."""
+    crc_at, first, least, crc = covered
+    sizes = {size for size in sizes if least <= size <= end - position}
+    stored = file.read(position + crc_at, 4)
+    at, value = position + first, 0
+    for size in sorted(sizes):
+        for _, data in _windows(file, at, position + size):
+            value = crc(data, value)
+        at = position + size
+        if value == int.from_bytes(stored, "big"):
+            return True
+    return False
+
+
+def _zeros_from(file: ReadableFile, start: int, end: int) -> int:
+    """From where on there are only zeros."""
+    at = end
+    while at > start:
+        size = min(_READ_BYTES, at - start)
+        kept = file.read(at - size, size).rstrip(b"\0")
+        if kept:
+            return at - size + len(kept)
+        at -= size
+    return start
 
 
 def _windows(

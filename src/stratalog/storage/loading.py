@@ -10,12 +10,14 @@ Everything here may be interrupted at any point and run again.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 
-from stratalog.errors import CorruptionError
+from stratalog.errors import CorruptionError, DamagedLogError, StratalogError
 from stratalog.records.layout import INT32_MAX, Check
 from stratalog.storage.activation import activate
 from stratalog.storage.active_segment import ActiveSegment
+from stratalog.storage.blank_segment import is_leftover
 from stratalog.storage.epoch_file import EpochFile
 from stratalog.storage.epoch_scan import EpochsFound
 from stratalog.storage.folder import FolderNames, SettlePlan, plan_orphans, plan_swaps, plan_sweep
@@ -26,7 +28,7 @@ from stratalog.storage.sealed_segment import SealedSegment
 from stratalog.storage.segment import Segment
 from stratalog.storage.segment_recovery import SegmentRecovery, SplitError
 from stratalog.storage.segment_scan import scan_segment
-from stratalog.storage.settling import swapped_span
+from stratalog.storage.settling import check_segment_files, swapped_span
 from stratalog.storage.snapshot_files import SnapshotFiles
 
 __all__ = ["LoadedLog", "load_log"]
@@ -68,8 +70,19 @@ class _Loader:
         self._producers = ProducerStates()
         self._is_clean = options.is_clean
         self._has_failed_sync = False
+        self._active: ActiveSegment | None = None
 
     def load(self) -> LoadedLog:
+        try:
+            return self._load()
+        except BaseException:
+            if self._active is not None:
+                # As an orderly stop leaves it: others may believe the whole length of an index.
+                with suppress(StratalogError):
+                    self._active.finish()
+            raise
+
+    def _load(self) -> LoadedLog:
         options = self._options
         names = self._settle()
         self._snapshots = SnapshotFiles(self._file_system, self._folder, names.files.values())
@@ -88,7 +101,7 @@ class _Loader:
                 if segments and next_offset - segments[-1].base_offset - 1 > INT32_MAX:
                     self._is_clean = False  # no further append could be indexed: recovery splits it
                 elif segments and next_offset >= options.log_start:
-                    active = activate(self._file_system, options.clock, segments[-1])
+                    active = self._activate(segments[-1])
             except CorruptionError:
                 self._is_clean = False  # no orderly stop leaves it like this
         if not self._is_clean:
@@ -100,7 +113,7 @@ class _Loader:
             segments = []
         if segments:
             last = segments.pop()
-            active = active or activate(self._file_system, options.clock, last)
+            active = active or self._activate(last)
             # A killed process may have made files whose names are not on the disk yet.
             active.is_new = not self._is_clean
             recovery_point = (
@@ -134,12 +147,22 @@ class _Loader:
 
     def _settle(self) -> FolderNames:
         entries = self._file_system.list_dir(self._folder)
+        check_segment_files(self._folder, entries)
         names = FolderNames.of(entry.name for entry in entries if entry.is_file)
         self._has_failed_sync = any(entry.name == FAILED_SYNC for entry in entries)
         self._is_clean = self._is_clean and not self._has_failed_sync
         self._report.unknown_files = names.unknown
         names = self._carry_out(names, plan_sweep(names))
-        span = swapped_span(self._file_system, self._folder, names)
+        try:
+            span = swapped_span(
+                self._file_system, self._folder, names, check=Check.CRC | Check.ORDER
+            )
+        except CorruptionError as error:
+            raise DamagedLogError(
+                error.reason, error.detail, position=error.position, path=error.path,
+                advice="restore it from a copy; or where all segments that it is to replace are there, "
+                "move it away",
+            ) from None  # fmt: skip
         names = self._carry_out(names, plan_swaps(names, *span))
         return self._carry_out(names, plan_orphans(names))
 
@@ -185,19 +208,13 @@ class _Loader:
         return self._without_leftovers(segments)
 
     def _without_leftovers(self, segments: list[SealedSegment]) -> list[SealedSegment]:
-        """Segments without those that were begun and given up, for want of room: the one before went on.
-        The names of such were removed, and a power cut may have brought them back."""
+        """Segments without those that were begun and given up."""
         kept: list[SealedSegment] = []
         for segment in segments:
-            if kept and segment.size_bytes == 0:
-                try:
-                    place = kept[-1].last_batch()
-                except CorruptionError:
-                    place = None  # recovery will look
-                if place is not None and place.last_offset >= segment.base_offset:
-                    self._recovery.drop([segment])
-                    continue
-            kept.append(segment)
+            if kept and is_leftover(segment, kept[-1], is_last=segment is segments[-1]):
+                self._recovery.drop([segment])
+            else:
+                kept.append(segment)
         return kept
 
     def _sealed(self, base_offset: int) -> SealedSegment:
@@ -234,6 +251,10 @@ class _Loader:
             if not found.is_whole:
                 break
         return done, next_offset
+
+    def _activate(self, segment: SealedSegment) -> ActiveSegment:
+        self._active = activate(self._file_system, self._options.clock, segment)
+        return self._active
 
     def _create(self, base_offset: int) -> ActiveSegment:
         return ActiveSegment.create(

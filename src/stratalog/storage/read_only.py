@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from stratalog.errors import CorruptionError, StorageError, UsageError
 from stratalog.records.layout import Check, Ending
+from stratalog.storage.blank_segment import is_leftover
 from stratalog.storage.damage import judge_tail
 from stratalog.storage.filesystem import FileSystem
 from stratalog.storage.folder import FolderNames
@@ -22,7 +23,12 @@ from stratalog.storage.producers import ProducerStates
 from stratalog.storage.replay import Replay, rebuild_producers
 from stratalog.storage.sealed_segment import SealedSegment
 from stratalog.storage.segment_scan import SegmentScan, scan_segment
-from stratalog.storage.settling import LISTINGS_MAX, read_settled, swapped_kinds
+from stratalog.storage.settling import (
+    LISTINGS_MAX,
+    check_segment_files,
+    read_settled,
+    swapped_kinds,
+)
 from stratalog.storage.snapshot_files import SnapshotFiles
 from stratalog.storage.sparse_index import IndexLimits
 from stratalog.storage.txn_index import AbortedTxn
@@ -89,8 +95,9 @@ def _open(
     folder: str, file_system: FileSystem, limits: IndexLimits, log_start: int, now_ms: int
 ) -> FolderView:
     settled = read_settled(file_system, folder)
+    check_segment_files(folder, settled.entries)
     names = settled.names
-    segments = []
+    segments: list[SealedSegment] = []
     for base in names.bases():
         swapped = swapped_kinds(base, settled.swapped)
         segment = SealedSegment(file_system, folder, base, limits, 0, swapped=swapped)
@@ -105,6 +112,10 @@ def _open(
         empty = SealedSegment(file_system, folder, log_start, limits, 0)
         view = LogView(SegmentList([empty]), log_start, log_start, 0, log_start, log_start)
         return FolderView(view)
+    for segment in segments[1:]:
+        before = segments[segments.index(segment) - 1]
+        if is_leftover(segment, before, is_last=segment is segments[-1]):
+            segments.remove(segment)
     last = segments[-1]
     # The last segment is walked from its start: of what its writer keeps in memory, its indexes and
     # its aborted transactions, the files may know nothing yet.

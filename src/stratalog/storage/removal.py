@@ -39,13 +39,15 @@ class Removals:
     def remove(self, segments: Sequence[Segment], delay_ms: int) -> None:
         """Set segments aside, in this order. Who reads them still can."""
         paths: list[str] = []
-        for segment in segments:
-            paths += rename_deleted(self._file_system, self._folder, segment.base_offset)
-            snapshot = self._snapshots.rename_deleted(segment.base_offset)
-            if snapshot is not None:
-                paths.append(snapshot)
-        self._guard.synced(lambda: self._file_system.sync_dir(self._folder))
-        self.set_aside(paths, delay_ms)
+        try:
+            for segment in segments:
+                paths += rename_deleted(self._file_system, self._folder, segment.base_offset)
+                snapshot = self._snapshots.rename_deleted(segment.base_offset)
+                if snapshot is not None:
+                    paths.append(snapshot)
+            self._guard.synced(lambda: self._file_system.sync_dir(self._folder))
+        finally:
+            self.set_aside(paths, delay_ms)
 
     def set_aside(self, paths: list[str], delay_ms: int) -> None:
         """Remember files that carry their new names already."""

@@ -4,6 +4,7 @@ that a power cut can only have torn the end of the last."""
 from __future__ import annotations
 
 from stratalog.errors import StorageError
+from stratalog.storage.active_segment import ActiveSegment
 from stratalog.storage.admission import Admitted
 from stratalog.storage.log_state import LogState
 from stratalog.storage.log_view import SegmentList
@@ -55,17 +56,31 @@ def roll(state: LogState, base_offset: int) -> None:
     guard.synced(active.sync_indexes)
     if active.is_new:
         guard.synced(state.sync_folder)
-    if base_offset > state.producers.snapshot_offset:
-        state.producers.map_end_offset = base_offset
-        state.snapshots.write(state.producers, base_offset)
-        guard.synced(state.snapshots.sync)
-    fresh = state.create_segment(base_offset)
+    fresh = _begin_segment(state, base_offset)
     sealed = active.seal()
     state.active = fresh
     segments = SegmentList([*view.segments.segments[:-1], sealed, fresh])
     state.view = view._replace(segments=segments, end_position=0)
     state.recovery_point = max(state.recovery_point, view.log_end)
     state.commit.raise_to(view.log_end)
+
+
+def _begin_segment(state: LogState, base_offset: int) -> ActiveSegment:
+    """A new segment, and a snapshot of the producers as they are before it."""
+    producers = state.producers
+    if base_offset <= producers.snapshot_offset:
+        return state.create_segment(base_offset)
+    before = producers.snapshot_offset, producers.map_end_offset
+    try:
+        producers.map_end_offset = base_offset
+        state.snapshots.write(producers, base_offset)
+        state.guard.synced(state.snapshots.sync)
+        return state.create_segment(base_offset)
+    except BaseException:
+        # Where there was no room the log goes on below, perhaps up to here: with other producers.
+        producers.snapshot_offset, producers.map_end_offset = before
+        state.snapshots.delete(base_offset)
+        raise
 
 
 def _replace_empty(state: LogState, base_offset: int) -> None:

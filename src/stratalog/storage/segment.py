@@ -40,6 +40,8 @@ __all__ = [
     "read_aborted",
 ]
 
+#: Of eight million aborted transactions in one segment; more is no transaction index.
+_TXN_INDEX_MAX: Final = 256 << 20
 _MAX_TIMESTAMP: Final = int(Row.MAX_TIMESTAMP)
 
 
@@ -221,6 +223,10 @@ def read_aborted(file_system: FileSystem, path: str, segment: Segment) -> tuple[
         raise StorageError("deleted while it was read", path=path, errno=errno.ENOENT)
     if found is None or found.size == 0:
         return ()
+    if found.size > _TXN_INDEX_MAX:
+        raise CorruptionError(
+            "txn_index_size", f"{found.size} bytes are no transaction index"
+        ).located(path=path)
     file = file_system.open_readable(path)
     try:
         data = bytearray(found.size)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from stratalog.errors import DamagedLogError, StorageError
 from stratalog.records.layout import Check
 from stratalog.storage.activation import overwrite
+from stratalog.storage.blank_segment import is_blank
 from stratalog.storage.damage import OnDamage, judge_tail
 from stratalog.storage.epoch_file import EpochFile
 from stratalog.storage.epoch_scan import EpochCheck, EpochsFound
@@ -156,7 +157,7 @@ class SegmentRecovery:
             refusal = (
                 f"below the recovery point {options.recovery_point}: it was stored safely once"
             )
-        elif any(each.size_bytes for each in behind):
+        elif not all(map(is_blank, behind)):
             refusal = f"segments follow, from offset {behind[0].base_offset} on"
         elif not verdict.may_cut:
             refusal = verdict.detail
@@ -190,7 +191,10 @@ class SegmentRecovery:
     def _keep_aside(self, path: str, log: WritableFile, position: int, size: int) -> str:
         """Copy what is cut into a file of its own: there are sound batches in it."""
         kept_as = f"{path}.{position}.cut"
-        self._file_system.unlink(kept_as)
+        number = 0
+        while self._file_system.stat(kept_as) is not None:  # of an earlier cut at the same place
+            number += 1
+            kept_as = f"{path}.{position}.{number}.cut"
         file = self._file_system.open_writable(kept_as, create=True)
         try:
             copy_range(log, position, size, file)

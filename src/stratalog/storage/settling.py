@@ -14,12 +14,25 @@ from time import sleep
 from typing import Final, NamedTuple
 
 from stratalog.errors import StorageError
-from stratalog.records.layout import Check
+from stratalog.records.layout import Check, Ending
 from stratalog.storage.filesystem import DirEntry, FileSystem
 from stratalog.storage.folder import FolderNames, plan_swaps, plan_sweep
-from stratalog.storage.names import SEGMENT_KINDS, FileKind, Stage, segment_file_name
+from stratalog.storage.names import (
+    SEGMENT_KINDS,
+    FileKind,
+    Stage,
+    parse_partition_file,
+    segment_file_name,
+)
 
-__all__ = ["LISTINGS_MAX", "SettledFolder", "read_settled", "swapped_kinds", "swapped_span"]
+__all__ = [
+    "LISTINGS_MAX",
+    "SettledFolder",
+    "check_segment_files",
+    "read_settled",
+    "swapped_kinds",
+    "swapped_span",
+]
 
 #: How often one after the other a folder is listed because files are gone that were in it just now.
 LISTINGS_MAX: Final = 16
@@ -80,8 +93,23 @@ def _names_of(entries: list[DirEntry]) -> FolderNames:
     return FolderNames.of(entry.name for entry in entries if entry.is_file)
 
 
-def swapped_span(file_system: FileSystem, folder: str, names: FolderNames) -> tuple[int, int]:
-    """The offsets that a replacement covers; none where its data files have their names already."""
+def check_segment_files(folder: str, entries: list[DirEntry]) -> None:
+    """StorageError where what has the name of a data file is none: a log without it would end too early,
+    and its offsets would be given out again."""
+    for entry in entries:
+        file = None if entry.is_file else parse_partition_file(entry.name)
+        if file is not None and file.kind is FileKind.LOG and file.stage is not Stage.DELETED:
+            raise StorageError(
+                "not a regular file; a link is not followed: put the segment itself there",
+                path=os.path.join(folder, entry.name),
+            )
+
+
+def swapped_span(
+    file_system: FileSystem, folder: str, names: FolderNames, *, check: Check = Check.ORDER
+) -> tuple[int, int]:
+    """The offsets that a replacement covers; none where its data files have their names already.
+    CorruptionError where one of them is damaged: it must not take the place of sound ones."""
     bases = names.bases(stage=Stage.SWAP)
     if not bases:
         return 0, 0
@@ -94,8 +122,12 @@ def swapped_span(file_system: FileSystem, folder: str, names: FolderNames) -> tu
         path = os.path.join(folder, segment_file_name(base, FileKind.LOG, Stage.SWAP))
         file = file_system.open_readable(path)
         try:
-            found = scan_segment(file, base, IndexLimits(), file.size(), check=Check.ORDER)
+            found = scan_segment(file, base, IndexLimits(), file.size(), check=check)
         finally:
             file.close()
+        if found.pause.ending == Ending.LOST:
+            raise StorageError("changed while it was read", path=path, errno=errno.ENOENT)
+        if not found.is_whole:
+            raise found.pause.error().located(path=path)
         ends.append(found.next_offset)
     return min(bases), max(ends)

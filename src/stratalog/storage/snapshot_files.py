@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable
 from typing import Final
@@ -56,15 +57,21 @@ class SnapshotFiles:
         states.snapshot_offset = offset
 
     def sync(self) -> bool:
-        """Wait until what was written is on the disk; whether there was anything."""
+        """Wait until what was written is on the disk; whether there was anything. Others may delete
+        snapshots meanwhile."""
         unsynced = sorted(self._unsynced)
         for offset in unsynced:
-            file = self._file_system.open_writable(self.path(offset))
+            try:
+                file = self._file_system.open_writable(self.path(offset))
+            except StorageError as error:
+                if error.errno != errno.ENOENT or offset in self._offsets:
+                    raise
+                continue
             try:
                 file.sync()
             finally:
                 file.close()
-        self._unsynced.clear()
+            self._unsynced.discard(offset)
         return bool(unsynced)
 
     def load(
@@ -72,13 +79,14 @@ class SnapshotFiles:
     ) -> int:
         """The newest snapshot between ``start`` and ``end`` that can be believed becomes the state;
         without one it is empty. Answers the offset from which on the log is to be replayed. Damaged
-        ones are deleted, unless ``keep`` says to change nothing."""
+        ones are deleted, unless ``keep`` says to change nothing. What the system refuses to read may
+        well be sound: an error, for without it a producer that sends again would not be known."""
         for offset in sorted(self._offsets, reverse=True):
             if not start <= offset <= end:
                 continue
             try:
                 states.load(self._read(offset), offset, now_ms=now_ms, ttl_ms=ttl_ms)
-            except (CorruptionError, StorageError):
+            except CorruptionError:
                 if not keep:
                     self.delete(offset)
             else:
@@ -100,7 +108,11 @@ class SnapshotFiles:
         return decode_snapshot(data[:read])
 
     def delete(self, offset: int) -> None:
+        self._forget(offset)
         self._file_system.unlink(self.path(offset))
+
+    def _forget(self, offset: int) -> None:
+        """Before its file goes: a sync that does not find it shall know why."""
         self._offsets.discard(offset)
         self._unsynced.discard(offset)
 
@@ -109,9 +121,8 @@ class SnapshotFiles:
         if offset not in self._offsets:
             return None
         path = self.path(offset, Stage.DELETED)
+        self._forget(offset)
         self._file_system.rename(self.path(offset), path)
-        self._offsets.discard(offset)
-        self._unsynced.discard(offset)
         return path
 
     def strays(self, bases: Iterable[int]) -> list[int]:
