@@ -14,7 +14,7 @@ from stratalog.records import kernel
 from stratalog.records.layout import (
     APPEND_TIME_MASK,
     ATTRIBUTES_AT,
-    CODEC_MASK,
+    CONTROL_MASK,
     CRC_AT,
     CRC_FROM,
     LOG_OVERHEAD,
@@ -26,6 +26,7 @@ from stratalog.records.layout import (
     OFFSET_AT,
     ROW_WIDTH,
     SIZE_AT,
+    TRANSACTIONAL_MASK,
     Ending,
     Reason,
     Row,
@@ -44,6 +45,11 @@ _INT64: Final = struct.Struct(">q")
 _INT32: Final = struct.Struct(">i")
 _INT16: Final = struct.Struct(">h")
 _UINT32: Final = struct.Struct(">I")
+
+#: Kafka writes the attributes anew when it corrects a batch: bits without a meaning do not stay.
+_KNOWN_ATTRIBUTES: Final = 0x7F
+#: And these stay when it makes a batch anew.
+_KEPT_ATTRIBUTES: Final = TRANSACTIONAL_MASK | CONTROL_MASK
 
 
 def assign_offsets(
@@ -75,7 +81,7 @@ def set_append_time(data: bytearray | memoryview, position: int, timestamp: int)
     header = _header(data, position)
     end = position + header[Row.SIZE]
     if header[Row.MAGIC] == 2:
-        attributes = (header[Row.ATTRIBUTES] & 0xFF) | APPEND_TIME_MASK
+        attributes = (header[Row.ATTRIBUTES] & _KNOWN_ATTRIBUTES) | APPEND_TIME_MASK
         _INT16.pack_into(data, position + ATTRIBUTES_AT, attributes)
         _INT64.pack_into(data, position + MAX_TIMESTAMP_AT, timestamp)
         _seal(data, position, end)
@@ -94,7 +100,7 @@ def set_max_timestamp(data: bytearray | memoryview, position: int, timestamp: in
     header = _header(data, position)
     if header[Row.MAGIC] != 2:
         raise corruption(Reason.UNKNOWN_MAGIC, position)
-    attributes = header[Row.ATTRIBUTES] & 0xFF & ~APPEND_TIME_MASK
+    attributes = header[Row.ATTRIBUTES] & _KNOWN_ATTRIBUTES & ~APPEND_TIME_MASK
     _INT16.pack_into(data, position + ATTRIBUTES_AT, attributes)
     _INT64.pack_into(data, position + MAX_TIMESTAMP_AT, timestamp)
     _seal(data, position, position + header[Row.SIZE])
@@ -102,9 +108,9 @@ def set_max_timestamp(data: bytearray | memoryview, position: int, timestamp: in
 
 def set_codec(data: bytearray, position: int, codec: int) -> None:
     """Finish the last batch of ``data``, magic 2, after its records were packed anew with ``codec``:
-    size, codec and CRC."""
+    size, attributes and CRC."""
     (attributes,) = _INT16.unpack_from(data, position + ATTRIBUTES_AT)
-    _INT16.pack_into(data, position + ATTRIBUTES_AT, attributes & ~CODEC_MASK | codec)
+    _INT16.pack_into(data, position + ATTRIBUTES_AT, attributes & _KEPT_ATTRIBUTES | codec)
     _INT32.pack_into(data, position + SIZE_AT, len(data) - position - LOG_OVERHEAD)
     _seal(data, position, len(data))
 

@@ -17,6 +17,7 @@ from stratalog.records.layout import (
     CODEC_MASK,
     CONTROL_MASK,
     INT32_MAX,
+    INT64_MAX,
     ROW_WIDTH,
     Ending,
     Row,
@@ -28,7 +29,7 @@ from stratalog.storage.append_rows import Bytes, walk_rows
 from stratalog.storage.append_rules import AppendRules
 from stratalog.storage.producer_entry import Origin
 from stratalog.storage.rebuilding import convert_messages, rebuild_batches
-from stratalog.types import NO_TIMESTAMP
+from stratalog.types import NO_LEADER_EPOCH, NO_TIMESTAMP
 
 __all__ = ["Admitted", "admit_closely", "admit_follower", "admit_leader", "admit_plain"]
 
@@ -110,6 +111,18 @@ class Admitted:
         else:
             kernel.walk(data, 0, size, rows, 0, -1, INT32_MAX)
 
+    def take_back(self) -> None:
+        """What was not appended has the offsets of nobody again: the caller may bring it once more."""
+        kernel.restamp(self.data, 0, len(self.data), 0, NO_LEADER_EPOCH)  # type: ignore[arg-type]
+
+    def set_append_time(self, now_ms: int) -> None:
+        """Give every batch another append time than the one that it was admitted with."""
+        data, rows = self.data, self.rows
+        for at in range(0, self.count * ROW_WIDTH, ROW_WIDTH):
+            set_append_time(data, rows[at + _POSITION], now_ms)  # type: ignore[arg-type]
+        kernel.walk(data, 0, len(data), rows, 0, -1, INT32_MAX)
+        self.append_time = self.max_timestamp = now_ms
+
     def headers(self) -> list[BatchHeader]:
         return [
             BatchHeader.from_row(self.rows[at : at + ROW_WIDTH])
@@ -131,7 +144,8 @@ def admit_plain(
 
 def admit_leader(data: Bytes, rules: AppendRules, now_ms: int, origin: Origin) -> Admitted:
     """Batches from a producer (or a coordinator), checked record by record and made what the topic
-    asks for. A ``bytearray`` is changed in place; what cannot be changed is copied.
+    asks for. A ``bytearray`` is changed in place, but for the log's append time; what cannot be
+    changed is copied.
 
     InvalidRecordError and its kinds where a record or batch is not legal, CorruptionError where the
     bytes are damaged: then nothing is appended.
@@ -144,37 +158,56 @@ def admit_leader(data: Bytes, rules: AppendRules, now_ms: int, origin: Origin) -
 
 
 def admit_closely(data: Bytes, rules: AppendRules, now_ms: int, origin: Origin) -> Admitted:
-    """The long way of ``admit_leader``."""
-    own = data if _is_writable(data) else bytearray(data)
+    """The long way of ``admit_leader``: every batch is looked at before one of them is changed."""
+    own = _own_memory(data, rules)
     rows, count = walk_rows(own)
     if count == 0:
         raise InvalidRecordError("an append holds at least one batch")
     if min(rows[_MAGIC : count * ROW_WIDTH : ROW_WIDTH]) < 2:
         own = convert_messages(own, rules)
         rows, count = walk_rows(own)
-    changed = False
+    true_maxes, is_rebuilt = _check_batches(own, rows, count, rules, now_ms, origin)
+    if is_rebuilt:
+        own = rebuild_batches(own, rows, count, rules)
+        rows, count = walk_rows(own)
+        for at in range(0, count * ROW_WIDTH, ROW_WIDTH):
+            _check_size(rows, at, rules, " when it is recompressed")
+    is_changed = False
+    for number, true_max in enumerate(true_maxes):
+        is_changed |= _stamp_time(own, rows, number * ROW_WIDTH, rules, now_ms, true_max)
+    if is_changed:
+        rows, count = walk_rows(own)
+    return Admitted(own, rows, count, now_ms if rules.append_time else NO_TIMESTAMP)
+
+
+def _check_batches(
+    data: Bytes, rows: memoryview, count: int, rules: AppendRules, now_ms: int, origin: Origin
+) -> tuple[list[int], bool]:
+    """The true largest timestamp of each batch, and whether one must be made anew: then the batches
+    behind it move, and all of them are made anew, one by one."""
+    true_maxes = []
+    is_rebuilt = False
     expected = 0
     for at in range(0, count * ROW_WIDTH, ROW_WIDTH):
-        if rows[at + _SIZE] > rules.max_message_bytes:
-            raise BatchTooLargeError(
-                f"a batch of {rows[at + _SIZE]} bytes is above "
-                f"max.message.bytes={rules.max_message_bytes}"
-            )
+        _check_size(rows, at, rules)
         if origin is _CLIENT:
             check_client(rows, at, expected)
             expected += rows[at + _RECORD_COUNT]
         codec = rows[at + _ATTRIBUTES] & CODEC_MASK
         is_control = rows[at + _ATTRIBUTES] & CONTROL_MASK
         wanted = codec if rules.codec is None or is_control else rules.codec
-        true_max, has_gap = check_records(own, rows, at, rules, now_ms)
-        if codec != wanted or has_gap:
-            # The batches behind it move: make this append anew, one batch at a time.
-            own = rebuild_batches(own, rows, count, rules)
-            return _admit_rebuilt(own, rules, now_ms)
-        changed |= _stamp_time(own, rows, at, rules, now_ms, true_max)
-    if changed:
-        rows, count = walk_rows(own)
-    return Admitted(own, rows, count, now_ms if rules.append_time else NO_TIMESTAMP)
+        true_max, has_gap = check_records(data, rows, at, rules, now_ms)
+        true_maxes.append(true_max)
+        is_rebuilt |= codec != wanted or has_gap
+    return true_maxes, is_rebuilt
+
+
+def _check_size(rows: memoryview, at: int, rules: AppendRules, when: str = "") -> None:
+    if rows[at + _SIZE] > rules.max_message_bytes:
+        raise BatchTooLargeError(
+            f"a batch of {rows[at + _SIZE]} bytes{when} is above "
+            f"max.message.bytes={rules.max_message_bytes}"
+        )
 
 
 def admit_follower(data: Bytes, *, epoch_max: int | None = None) -> Admitted | None:
@@ -191,6 +224,8 @@ def admit_follower(data: Bytes, *, epoch_max: int | None = None) -> Admitted | N
                 f"a batch that ends at offset {rows[at + _LAST_OFFSET]} follows one that ends at {previous}"
             )
         previous = rows[at + _LAST_OFFSET]
+        if previous == INT64_MAX:  # the log would end at an offset that no file can hold
+            raise OffsetOrderError(f"a batch ends at offset {previous}: none is left behind it")
         kept += 1
     if kept == 0:
         return None
@@ -199,8 +234,13 @@ def admit_follower(data: Bytes, *, epoch_max: int | None = None) -> Admitted | N
     return Admitted(memoryview(data)[:end], rows, kept, NO_TIMESTAMP)
 
 
-def _is_writable(data: Bytes) -> bool:
-    return isinstance(data, bytearray) or (isinstance(data, memoryview) and not data.readonly)
+def _own_memory(data: Bytes, rules: AppendRules) -> Bytes:
+    """Memory that may be written: a copy, unless the caller's is so. Where the log gives the time it is a
+    copy always: a batch with that stamp would be refused if the caller brought it again."""
+    is_writable = isinstance(data, bytearray) or (
+        isinstance(data, memoryview) and not data.readonly
+    )
+    return data if is_writable and not rules.append_time else bytearray(data)
 
 
 def _stamp_time(
@@ -214,17 +254,3 @@ def _stamp_time(
         set_max_timestamp(data, position, true_max)  # type: ignore[arg-type]
         return True
     return False
-
-
-def _admit_rebuilt(data: bytearray, rules: AppendRules, now_ms: int) -> Admitted:
-    rows, count = walk_rows(data)
-    for at in range(0, count * ROW_WIDTH, ROW_WIDTH):
-        if rows[at + _SIZE] > rules.max_message_bytes:
-            raise BatchTooLargeError(
-                f"a batch is {rows[at + _SIZE]} bytes when it is recompressed: above "
-                f"max.message.bytes={rules.max_message_bytes}"
-            )
-        true_max, _ = check_records(data, rows, at, rules, now_ms)
-        _stamp_time(data, rows, at, rules, now_ms, true_max)
-    rows, count = walk_rows(data)
-    return Admitted(data, rows, count, now_ms if rules.append_time else NO_TIMESTAMP)

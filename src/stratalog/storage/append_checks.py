@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from stratalog.errors import InvalidRecordError, InvalidTimestampError
 from stratalog.records import kernel
-from stratalog.records.columns import decode_records
 from stratalog.records.layout import (
     APPEND_TIME_MASK,
-    ATTRIBUTES_AT,
     CODEC_MASK,
     CONTROL_MASK,
-    Check,
     Row,
 )
 from stratalog.records.reasons import describe
@@ -23,12 +19,11 @@ from stratalog.types import NO_TIMESTAMP
 
 __all__ = ["check_client", "check_records", "says_append_time"]
 
-_POSITION: Final = int(Row.POSITION)
-_SIZE: Final = int(Row.SIZE)
 _ATTRIBUTES: Final = int(Row.ATTRIBUTES)
 _BASE_OFFSET: Final = int(Row.BASE_OFFSET)
 _LAST_OFFSET: Final = int(Row.LAST_OFFSET)
 _BASE_TIMESTAMP: Final = int(Row.BASE_TIMESTAMP)
+_MAX_TIMESTAMP: Final = int(Row.MAX_TIMESTAMP)
 _RECORD_COUNT: Final = int(Row.RECORD_COUNT)
 _PRODUCER_ID: Final = int(Row.PRODUCER_ID)
 _BASE_SEQUENCE: Final = int(Row.BASE_SEQUENCE)
@@ -71,15 +66,19 @@ def check_records(
     )
     if reason:
         raise InvalidRecordError(f"a batch that is not legal: {describe(reason)}")
+    is_stamped = rows[at + _ATTRIBUTES] & APPEND_TIME_MASK
+    if is_stamped:
+        if rules.append_time:
+            raise says_append_time(rows[at + _RECORD_COUNT])
+        # As in Kafka: the header then tells the time of every record, whatever stands in the records.
+        min_timestamp = rows[at + _MAX_TIMESTAMP]
+        max_timestamp = max(min_timestamp, NO_TIMESTAMP)
     if rules.needs_key and null_key_row >= 0 and not rows[at + _ATTRIBUTES] & CONTROL_MASK:
         raise _refused(data, rows, at, rules, now_ms)
-    if rules.append_time:
-        if rows[at + _ATTRIBUTES] & APPEND_TIME_MASK:
-            raise says_append_time(rows[at + _RECORD_COUNT])
-    elif (
+    if not rules.append_time and (
         max_timestamp - now_ms > rules.after_max_ms
         or now_ms - min_timestamp > rules.before_max_ms
-        or (rows[at + _ATTRIBUTES] & APPEND_TIME_MASK and min_timestamp <= NO_TIMESTAMP)
+        or (is_stamped and min_timestamp == NO_TIMESTAMP)
     ):
         errors = _timestamp_errors(data, rows, at, rules, now_ms)
         if errors:
@@ -96,12 +95,13 @@ def says_append_time(count: int) -> InvalidTimestampError:
 def _timestamp_errors(
     data: Bytes, rows: memoryview, at: int, rules: AppendRules, now_ms: int
 ) -> list[tuple[int, str]]:
-    """Record by record, and by its own timestamp: whether the log would show another does not count."""
+    """Record by record, and by the timestamp that a reader of the batch would see."""
     errors = []
-    says_append_time = rows[at + _ATTRIBUTES] & APPEND_TIME_MASK
-    for row, timestamp in enumerate(_own_timestamps(data, rows, at)):
+    is_stamped = rows[at + _ATTRIBUTES] & APPEND_TIME_MASK
+    for row, record in enumerate(records_of(data, rows, at)):
+        timestamp = record.timestamp
         if timestamp == NO_TIMESTAMP:
-            if says_append_time:
+            if is_stamped:
                 errors.append((row, "says LogAppendTime, and has no time"))
         elif _java_difference(now_ms, timestamp) > rules.before_max_ms:
             errors.append(
@@ -117,14 +117,6 @@ def _timestamp_errors(
 def _java_difference(left: int, right: int) -> int:
     """In 64 bits, as a broker computes it: the earliest of all times is one of the far future."""
     return (left - right + 2**63) % 2**64 - 2**63
-
-
-def _own_timestamps(data: Bytes, rows: memoryview, at: int) -> Iterator[int]:
-    """The timestamps that stand in the records, also where the batch says that another counts."""
-    start = rows[at + _POSITION]
-    batch = bytearray(memoryview(data)[start : start + rows[at + _SIZE]])
-    batch[ATTRIBUTES_AT + 1] &= ~APPEND_TIME_MASK & 0xFF
-    return (record.timestamp for record in decode_records(batch, check=Check.INCLUDE_CONTROL))
 
 
 def _refused(

@@ -105,5 +105,14 @@ def payload_of(data: Bytes, rows: memoryview, at: int) -> memoryview:
 
 
 def records_of(data: Bytes, rows: memoryview, at: int) -> Iterator[Record]:
+    """The records of a batch, as a reader would see them; those of a control batch, too.
+
+    Offset deltas beyond the batch's own last one are refused. Kafka refuses them in compressed batches
+    only: others it stores as they are, and their records then have offsets that the batch has not.
+    """
     start = rows[at + _POSITION]
-    return decode_records(bytes(memoryview(data)[start : start + rows[at + _SIZE]]))
+    batch = bytes(memoryview(data)[start : start + rows[at + _SIZE]])
+    try:
+        yield from decode_records(batch, check=Check.INCLUDE_CONTROL)
+    except CorruptionError as error:  # the CRC is right: it was sent so
+        raise InvalidRecordError(f"a batch that is not legal: {error.detail}") from None

@@ -8,7 +8,13 @@ from __future__ import annotations
 from array import array
 from typing import Final, NamedTuple
 
-from stratalog.errors import BatchTooLargeError, OffsetOrderError, StorageError
+from stratalog.errors import (
+    BatchTooLargeError,
+    InvalidRecordError,
+    OffsetOrderError,
+    StorageError,
+    UsageError,
+)
 from stratalog.records.layout import INT32_MAX, ROW_WIDTH, Row
 from stratalog.storage.admission import Admitted, admit_closely, admit_follower, admit_plain
 from stratalog.storage.adoption import StagedFile
@@ -18,9 +24,16 @@ from stratalog.storage.log_view import SegmentList
 from stratalog.storage.producers import Admission, Origin
 from stratalog.storage.replay import marker_in
 from stratalog.storage.rolling import roll, roll_if_needed
-from stratalog.types import NO_TIMESTAMP
+from stratalog.types import NO_LEADER_EPOCH, NO_TIMESTAMP
 
-__all__ = ["AppendResult", "adopt", "append_as_follower", "append_as_leader", "undo_write"]
+__all__ = [
+    "AppendResult",
+    "adopt",
+    "append_as_follower",
+    "append_as_leader",
+    "check_leader_epoch",
+    "undo_write",
+]
 
 Bytes = bytes | bytearray | memoryview
 
@@ -29,6 +42,7 @@ _BASE_OFFSET: Final = int(Row.BASE_OFFSET)
 _MAGIC: Final = int(Row.MAGIC)
 _PRODUCER_ID: Final = int(Row.PRODUCER_ID)
 _CLIENT: Final = Origin.CLIENT
+_NO_OFFSET: Final = bytes(8)
 # What a named tuple's own function does, without that function.
 _new: Final = tuple.__new__
 
@@ -65,6 +79,7 @@ def append_as_leader(
             if result is not None:
                 return result
         admitted = Admitted(own, memoryview(row), 1, NO_TIMESTAMP)
+    check_leader_epoch(leader_epoch)
     segment_bytes = state.settings.segment_bytes
     if len(admitted.data) > segment_bytes:
         raise BatchTooLargeError(
@@ -74,12 +89,46 @@ def append_as_leader(
     with guard.lock:
         guard.check()
         try:
-            end = state.view.log_end
-            admitted.assign(end, leader_epoch)
-            return _append(state, admitted, origin, end, strict_markers)
-        except StorageError as error:
-            guard.fail_unless_full(error)
+            result = _assign_and_append(state, admitted, leader_epoch, origin, strict_markers)
+        except BaseException as error:
+            admitted.take_back()
+            if isinstance(error, StorageError):
+                guard.fail_unless_full(error)
             raise
+        if result.is_duplicate:
+            admitted.take_back()
+        return result
+
+
+def check_leader_epoch(leader_epoch: int) -> None:
+    """UsageError for an epoch that no batch can carry. The short ways need not ask: there it is the one that
+    the log is in."""
+    if not NO_LEADER_EPOCH <= leader_epoch <= INT32_MAX:
+        raise UsageError(f"no leader epoch: {leader_epoch} (-1 is none, others have 31 bits)")
+
+
+def _assign_and_append(
+    state: LogState, admitted: Admitted, leader_epoch: int, origin: Origin, strict_markers: bool
+) -> AppendResult:
+    if admitted.append_time != NO_TIMESTAMP:
+        _keep_time_order(state, admitted)
+    end = state.view.log_end
+    admitted.assign(end, leader_epoch)
+    if admitted.last_offset - end > INT32_MAX:
+        raise InvalidRecordError(
+            f"an append of {admitted.last_offset - end + 1} offsets: a segment spans {INT32_MAX}"
+        )
+    return _append(state, admitted, origin, end, strict_markers)
+
+
+def _keep_time_order(state: LogState, admitted: Admitted) -> None:
+    """The append time was read before the lock: who had it later may have come first. Then it is read once
+    more, as Kafka does for every append. An empty segment does not tell of the one before it."""
+    active = state.active
+    if active.size_bytes == 0 or admitted.append_time < active.max_timestamp:
+        now_ms = state.clock.now_ms()
+        if now_ms != admitted.append_time:
+            admitted.set_append_time(now_ms)
 
 
 def _append_plain(
@@ -105,6 +154,7 @@ def _append_plain(
             active.append(data, row, 1)
             state.publish_append(last_offset + 1, False)
         except BaseException as error:
+            data[:8] = _NO_OFFSET  # so that it may be brought again
             undo_write(state, position, error)
             raise
         return _new(AppendResult, (log_end, last_offset, NO_TIMESTAMP, state.view.log_start, False))
@@ -188,11 +238,14 @@ def _admit_producers(
     headers = admitted.headers()
     markers = {}
     for header in headers:
-        if header.is_control and header.record_count:
+        if header.is_control and header.record_count and header.producer_id >= 0:
             batch = memoryview(admitted.data)[header.position : header.end_position]
             marker = marker_in(batch)
-            if marker is not None:
-                markers[header.base_offset] = marker
+            if marker is None:
+                raise InvalidRecordError(
+                    f"the control record at offset {header.base_offset} cannot be read"
+                )
+            markers[header.base_offset] = marker
     return state.producers.admit(headers, origin, markers, strict_markers=strict_markers)
 
 

@@ -27,6 +27,7 @@ Answer = AppendResult | StratalogError
 
 _PRODUCER_ID: Final = int(Row.PRODUCER_ID)
 _CLIENT: Final = Origin.CLIENT
+_NO_OFFSET: Final = bytes(8)
 #: Up to here, to copy bytes together is cheaper than to write each by itself.
 _JOINT_BYTES: Final = 64 << 10
 _GROUP_BYTES: Final = 1 << 20
@@ -74,9 +75,11 @@ def _append_group(state: LogState, group: list[_Plain], leader_epoch: int) -> li
         except StratalogError as error:
             # Without room nothing of them is there. Alone, some may still find it.
             if state.guard.failure is not None or state.guard.is_closed:
+                for data, _ in group:
+                    data[:8] = _NO_OFFSET
                 return [error] * len(group)
     for data, _ in group[len(answers) :]:
-        data[:8] = bytes(8)  # the offset that a place in the segment would have given it
+        data[:8] = _NO_OFFSET  # not the one that a place in the segment would have given it
         answers.append(_append_one(state, data, leader_epoch))
     return answers
 

@@ -14,7 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from stratalog.errors import CorruptionError, DamagedLogError, StratalogError
-from stratalog.records.layout import INT32_MAX, Check
+from stratalog.records.layout import INT32_MAX, INT64_MAX, Check, Reason
+from stratalog.records.reasons import corruption
 from stratalog.storage.activation import activate
 from stratalog.storage.active_segment import ActiveSegment
 from stratalog.storage.blank_segment import is_leftover
@@ -231,6 +232,8 @@ class _Loader:
             return self._options.log_start
         last = segments[-1]
         place = last.last_batch()
+        if place is not None and place.last_offset == INT64_MAX:
+            raise corruption(Reason.OFFSET_RANGE, place.position)  # recovery says the rest
         return last.base_offset if place is None else place.last_offset + 1
 
     def _recover(

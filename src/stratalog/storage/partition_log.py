@@ -13,9 +13,16 @@ from typing import TypeVar, TypeVarTuple
 
 from stratalog.clock import SYSTEM_CLOCK, Clock
 from stratalog.errors import CorruptionError, StorageError, UsageError
+from stratalog.records.layout import INT64_MAX, INT64_MIN
 from stratalog.storage import cutting, flushing
 from stratalog.storage.adoption import StagedFile
-from stratalog.storage.appending import AppendResult, adopt, append_as_follower, append_as_leader
+from stratalog.storage.appending import (
+    AppendResult,
+    adopt,
+    append_as_follower,
+    append_as_leader,
+    check_leader_epoch,
+)
 from stratalog.storage.damage import OnDamage
 from stratalog.storage.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.joint_append import Answer, append_jointly
@@ -180,7 +187,8 @@ class PartitionLog:
         strict_markers: bool = False,
     ) -> AppendResult:
         """Append batches as the leader: they get their offsets here. With ``sync`` the answer comes
-        when they are on the disk. A ``bytearray`` is stamped in place."""
+        when they are on the disk. A ``bytearray`` is stamped in place; one that was refused may be brought
+        again as it is."""
         state = self._state
         result = append_as_leader(state, data, leader_epoch, origin, strict_markers)
         settings = state.settings
@@ -198,6 +206,7 @@ class PartitionLog:
         """Append what several callers bring, in this order, with one write and one sync for as many as
         can be: an AppendResult for each, or the error that it is refused with, which is no matter of the
         others. With ``sync`` the answer comes when all are on the disk."""
+        check_leader_epoch(leader_epoch)
         answers = append_jointly(self._state, appends, leader_epoch)
         for answer in reversed(answers):
             if isinstance(answer, AppendResult):
@@ -218,6 +227,7 @@ class PartitionLog:
         """Append a file of finished batches as a segment of its own, to which later appends go. Nothing of
         it is copied; its batches get their offsets in place. None where it cannot be one: append them.
         """
+        check_leader_epoch(leader_epoch)
         return adopt(self._state, staged, leader_epoch)
 
     def _settle(self, result: AppendResult, *, sync: bool) -> None:
@@ -289,7 +299,7 @@ class PartitionLog:
     ) -> LogRead:
         """A region of the log from the batch that holds ``offset`` on; see :meth:`LogView.read`."""
         if type(isolation) is not Isolation:
-            isolation = Isolation(isolation)
+            isolation = _isolation(isolation)
         try:
             return self._state.view.read(
                 offset,
@@ -311,6 +321,8 @@ class PartitionLog:
 
     def offset_for_time(self, timestamp: int) -> TimedOffset | None:
         """The first record of this time or later."""
+        if timestamp < INT64_MIN:
+            raise UsageError(f"no time: {timestamp} does not fit 64 bits")
         return self._seen(find_time, timestamp)
 
     def offset_of_largest_time(self) -> TimedOffset | None:
@@ -338,7 +350,7 @@ class PartitionLog:
         """Wait until a reader at ``offset`` has ``min_bytes`` to read; False when the time is over,
         or the log was closed."""
         state, guard = self._state, self._state.guard
-        isolation = Isolation(isolation)
+        isolation = _isolation(isolation)
 
         def is_there() -> bool:
             return guard.is_closed or state.view.bytes_behind(offset, isolation) >= min_bytes
@@ -375,9 +387,11 @@ class PartitionLog:
 
     def restart(self, offset: int, log_start: int | None = None) -> None:
         """Throw everything away and go on at ``offset``, as a follower does that is too far behind."""
-        if offset < 0:
-            raise UsageError(f"a log cannot start at offset {offset}")
-        cutting.restart(self._state, offset, offset if log_start is None else log_start)
+        log_start = offset if log_start is None else log_start
+        for each in (offset, log_start):
+            if not 0 <= each <= INT64_MAX:
+                raise UsageError(f"a log cannot start at offset {each}")
+        cutting.restart(self._state, offset, log_start)
 
     def advance_start(self, offset: int) -> bool:
         """Raise the log's start (delete-records): records below it are not shown any more; segments
@@ -452,3 +466,10 @@ class PartitionLog:
         for segment in self._state.view.segments.segments:
             segment.close()
         self._state.waiters.wake()
+
+
+def _isolation(named: Isolation | str) -> Isolation:
+    try:
+        return Isolation(named)
+    except ValueError:
+        raise UsageError(f"no isolation {named!r}: there are {', '.join(Isolation)}") from None

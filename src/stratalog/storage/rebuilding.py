@@ -67,7 +67,8 @@ def rebuild_batches(data: Bytes, rows: memoryview, count: int, rules: AppendRule
         gap_row = kernel.check_records(
             payload, 0, len(payload), header.record_count, header.base_timestamp
         )[5]
-        if gap_row < 0:
+        # Where the header tells the time of all records, they get it as their own.
+        if gap_row < 0 and not header.attributes & APPEND_TIME_MASK:
             # The records stay byte for byte: only what they are packed in changes.
             start = len(out)
             out += memoryview(data)[header.position : header.position + BATCH_HEADER_SIZE]

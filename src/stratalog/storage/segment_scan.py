@@ -16,7 +16,7 @@ from typing import Final
 from stratalog.errors import CorruptionError
 from stratalog.records import kernel
 from stratalog.records.columns import Pause
-from stratalog.records.layout import INT32_MAX, ROW_WIDTH, Check, Ending, Reason, Row
+from stratalog.records.layout import INT32_MAX, INT64_MAX, ROW_WIDTH, Check, Ending, Reason, Row
 from stratalog.storage.batch_finder import places_from
 from stratalog.storage.filesystem import ReadableFile
 from stratalog.storage.log_file import LogFile, Window
@@ -151,6 +151,11 @@ class _Walker:
             at = reached
 
     def _take(self, rows: memoryview, held: int, window: Window) -> Pause | None:
+        if rows[(held - 1) * ROW_WIDTH + Row.LAST_OFFSET] == INT64_MAX:
+            at = (held - 1) * ROW_WIDTH
+            refused = None if held == 1 else self._take(rows, held - 1, window)
+            # A log behind it would end at an offset that no file can hold.
+            return refused or Pause(rows[at + Row.POSITION], Ending.CORRUPT, Reason.OFFSET_RANGE)
         if self.first_timestamp is None:
             self.first_timestamp = rows[Row.MAX_TIMESTAMP]
         taken, reason = held, int(Reason.NONE)
