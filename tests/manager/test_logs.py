@@ -454,6 +454,16 @@ def test_deleted_records_stay_deleted(tmp_path):
         for wrong in (11, -2):
             with pytest.raises(OffsetOutOfRangeError):
                 logs.delete_records("a", 0, wrong)
+        before = starts.read_bytes()
+        for no_offset in (
+            5.0,
+            "5",
+            True,
+            None,
+        ):  # 5.0 was taken, and no Kafka could read the file then
+            with pytest.raises(UsageError, match="whole number"):
+                logs.delete_records("a", 0, no_offset)  # type: ignore[arg-type]
+        assert starts.read_bytes() == before
     with stratalog.open(tmp_path) as logs:
         assert logs.earliest("a") == 4
         assert logs.delete_records("a", 0, -1) == 10

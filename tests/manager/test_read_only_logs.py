@@ -177,15 +177,37 @@ def test_reader_tail_ends_with_its_time_or_its_logs(tmp_path):
     assert time.monotonic() - started < 30
 
 
-def test_topics_are_those_that_there_were(tmp_path):
+def test_reader_finds_topics_and_partitions_that_the_writer_makes_later(tmp_path):
+    with stratalog.open(tmp_path) as logs, reader(tmp_path) as beside:
+        assert beside.topics() == {}
+        with pytest.raises(UnknownPartitionError):
+            beside.read("a")
+        logs.create("a", 1, retention_ms=5)
+        logs.append("a", ["0"])
+        assert values(beside, "a") == [b"0"]
+        assert beside.topic("a").config.retention_ms == 5
+        assert beside.topic_id("a") == logs.topic_id("a")
+        logs.add_partitions("a", 2)
+        tail = beside.tail("a", 1, timeout_s=30)
+        logs.append("a", ["1"], partition=1)
+        assert next(tail).value == b"1"
+        assert (beside.earliest("a", 1), beside.latest("a", 1)) == (0, 1)
+        assert values(beside, "a") == [b"0", b"1"]
+        assert beside.topic("a").partitions == (0, 1)
+        logs.create("b")
+        assert list(beside.topics()) == ["a", "b"]
+
+
+def test_reader_knows_of_topics_that_are_gone(tmp_path):
     with stratalog.open(tmp_path) as logs:
         logs.create("a")
-        with reader(tmp_path) as beside:
-            logs.create("b")
-            with pytest.raises(UnknownPartitionError):
-                beside.read("b")
-        with reader(tmp_path) as beside:
-            assert list(beside.topics()) == ["a", "b"]
+        logs.create("b")
+    with reader(tmp_path) as beside:
+        assert list(beside.topics()) == ["a", "b"]
+        (tmp_path / "b-0").rename(tmp_path / f"b-0.{'0' * 32}-delete")  # as Kafka does
+        assert list(beside.topics()) == ["a"]
+        with pytest.raises(UnknownPartitionError, match="no topic 'b'"):
+            beside.latest("b")
 
 
 def test_reader_needs_no_lock_and_takes_none(tmp_path):

@@ -20,6 +20,8 @@ from stratalog.errors import (
 from stratalog.manager.logs import Logs
 from stratalog.manager.transactions import JournalEntry, TransactionJournal, TransactionState
 from stratalog.records.scan import scan_batches
+from stratalog.storage.partition_log import PartitionLog
+from stratalog.storage.producers import Origin
 from stratalog.testing import (
     Call,
     CrashCheckError,
@@ -241,6 +243,19 @@ def test_append_that_is_left_half_done_can_only_be_aborted(logs):
     txn.abort()
     assert committed(logs, "b") == []
     assert logs.latest("b") == 8192 + 1 + 1
+
+
+def test_spoiled_transaction_is_over_behind_its_block_also_when_its_error_was_caught_within(logs):
+    """It stayed open, and readers under read_committed stood still until the logs were closed."""
+    with (
+        pytest.raises(TransactionStateError, match="failed: it was aborted"),
+        logs.transaction() as txn,
+        pytest.raises(UsageError, match="int is no record"),
+    ):
+        txn.append("b", [*["x"] * 9000, 5])
+    assert txn.state is TransactionState.ABORTED
+    logs.append("b", ["after"])
+    assert committed(logs, "b") == [b"after"]
 
 
 def test_sequences_go_on_after_a_piece_that_was_refused(logs):
@@ -539,6 +554,48 @@ def test_what_was_decided_is_done_in_every_directory_whenever_it_is_opened(tmp_p
     with stratalog.open(roots[::-1] if order == "reversed" else roots) as logs:
         assert committed(logs, "a") == expected
     assert json.loads((roots[0] / FILE).read_text())["transactions"] == []
+
+
+@pytest.mark.parametrize("fate", ["commit", "abort"])
+def test_partition_that_refuses_its_marker_does_not_keep_the_rest_from_being_opened(
+    monkeypatch, fate
+):
+    """It did, for ever: nothing of the directory could be opened any more."""
+    file_system = memory()
+    logs = open_memory(file_system)
+    logs.create("a", 2)
+    txn = logs.transaction()
+    txn.append("a", [{"value": "x", "partition": each} for each in (0, 1)])
+    refuse = PartitionLog.append
+
+    def picky(log, data, *, origin=Origin.CLIENT, **options):
+        if origin is Origin.COORDINATOR and log.folder.endswith("a-0"):
+            raise BatchTooLargeError("no marker here")
+        return refuse(log, data, origin=origin, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PartitionLog, "append", picky)
+        with pytest.raises(BatchTooLargeError):
+            getattr(txn, fate)()
+        assert logs.partition("a", 1).last_stable_offset == 2  # where it can be done, it is
+        left = file_system.fork()  # this process is dead
+        with open_memory(left) as again:
+            assert again.partition("a", 1).last_stable_offset == 2
+            assert again.partition("a", 0).last_stable_offset == 0
+            again.append("a", ["more"], partition=1)
+    with open_memory(left) as logs:  # now it is taken: the decision stands
+        expected = [b"x"] if fate == "commit" else []
+        assert values(logs, "a", 0, isolation=COMMITTED) == expected
+        assert values(logs, "a", 1, isolation=COMMITTED) == [*expected, b"more"]
+
+
+def test_marker_is_not_refused_for_its_size():
+    """One of 78 bytes was, where max.message.bytes lets records of 70 in, and the transaction never ended."""
+    with open_memory(memory()) as logs:
+        logs.create("a", 1, {"max.message.bytes": 77})
+        with logs.transaction() as txn:
+            txn.append("a", ["v"])
+        assert committed(logs, "a") == [b"v"]
 
 
 def test_partition_that_is_gone_or_damaged_does_not_keep_the_rest_from_being_opened(tmp_path):

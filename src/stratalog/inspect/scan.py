@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from operator import index
 from typing import TYPE_CHECKING, Any, Final
 
 from stratalog.clock import SYSTEM_CLOCK
@@ -33,7 +34,7 @@ from stratalog.records.columns import (
     column_mask,
 )
 from stratalog.records.compression import DECOMPRESSED_SIZE_MAX_DEFAULT
-from stratalog.records.layout import Check, Column
+from stratalog.records.layout import INT64_MAX, Check, Column
 from stratalog.storage.filesystem import FileSystem
 from stratalog.storage.log_file import LogFile
 from stratalog.storage.walk_file import FileEnd, Progress
@@ -102,11 +103,17 @@ def scan(
         columns=_mask(names),
         check=check,
         views=views,
-        batch_rows=batch_rows,
-        max_batch_bytes=max_batch_bytes,
-        max_decompressed_bytes=max_decompressed_bytes,
+        batch_rows=_number(batch_rows, "batch_rows"),
+        max_batch_bytes=min(_number(max_batch_bytes, "max_batch_bytes"), INT64_MAX),
+        max_decompressed_bytes=_number(max_decompressed_bytes, "max_decompressed_bytes"),
     )
-    wanted = _range(offsets, start, end, _milliseconds(start_time), _milliseconds(end_time))
+    wanted = _range(
+        offsets,
+        None if start is None else _number(start, "start"),
+        None if end is None else _number(end, "end"),
+        _milliseconds(start_time, "start_time"),
+        _milliseconds(end_time, "end_time"),
+    )
     listed = path_list(paths)
     if file_system is None and any("://" in path for path in listed):
         from stratalog.storage.object_store import open_store
@@ -117,7 +124,7 @@ def scan(
 
 
 def _column_names(columns: Sequence[str]) -> tuple[str, ...]:
-    names = tuple(columns)
+    names = (columns,) if isinstance(columns, str) else tuple(columns)
     unknown = [name for name in names if name not in COLUMN_NAMES and name not in FILE_COLUMNS]
     if unknown:
         known = ", ".join((*FILE_COLUMNS, *COLUMN_NAMES))
@@ -144,12 +151,26 @@ def _range(
         return OffsetRange(first, last, start_time, end_time)
     if any(bound is not None for bound in (start, end, start_time, end_time)):
         raise UsageError("offsets says it all: leave out start, end, start_time and end_time")
+    if not isinstance(offsets, str):
+        raise UsageError(f"offsets is a text such as '100:200', not {offsets!r}")
     return parse_offsets(offsets, SYSTEM_CLOCK.now_ms())
 
 
-def _milliseconds(time: Time | None) -> int | None:
+def _number(value: Any, name: str) -> int:
+    """A whole number, also one of numpy's."""
+    try:
+        if not isinstance(value, bool):
+            return index(value)
+    except TypeError:
+        pass
+    raise UsageError(f"{name} is a whole number, not {value!r}")
+
+
+def _milliseconds(time: Time | None, name: str) -> int | None:
+    if time is None:
+        return None
     if not isinstance(time, datetime):
-        return time
+        return _number(time, name)
     if time.tzinfo is None:
         raise UsageError(f"{time} has no time zone: say which, or give milliseconds since 1970")
     return milliseconds_of(time)

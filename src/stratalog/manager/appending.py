@@ -10,6 +10,7 @@ from stratalog.manager.transactions import latest_epoch
 from stratalog.records import kernel
 from stratalog.records.builder import BatchBuilder, BatchOptions
 from stratalog.records.layout import BATCH_HEADER_SIZE, Codec
+from stratalog.storage.append_rules import AppendRules
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.partition_log import AppendResult, PartitionLog
 from stratalog.types import TopicPartition
@@ -50,7 +51,7 @@ def fit_sizes(config: LogConfig, options: BatchOptions) -> _Sizes:
     batch lies within ``max.message.bytes``, and a piece within ``segment.bytes``."""
     segment_bytes = config.effective_segment_bytes
     room = min(config.max_message_bytes, segment_bytes) - BATCH_HEADER_SIZE
-    if options.codec:
+    if options.codec or AppendRules.of(config).codec:
         room -= room // 32 + 64  # what cannot be compressed grows a little
     batch_bytes = max(1, min(options.batch_bytes, room))
     # A piece is full when it has reached its size: a last batch, of one large record, may go beyond.
@@ -73,6 +74,8 @@ def append_rows(
     row = 0
     while row < rows.count:
         row = builder.append(rows, row=row, out_bytes_max=sizes.piece_bytes)
+        if transaction is not None:
+            transaction.begin_write()
         result = log.append(builder.out, leader_epoch=latest_epoch(log))
         if transaction is not None:
             transaction.advance(place, builder.next_sequence)

@@ -20,6 +20,7 @@ from stratalog.storage.filesystem import FileSystem, replace_file
 from stratalog.storage.kafka_uuid import format_uuid
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.names import (
+    FOREIGN_ROOT_DIRS,
     PARTITION_METADATA,
     TEMPORARY_SUFFIX,
     check_topic,
@@ -60,22 +61,42 @@ class Catalogue:
         self._lock = threading.RLock()
         self._files = [TopicFile(file_system, each.root) for each in directories]
         #: Files that could not be read. Only a reader goes on without them.
-        self.damage: list[CorruptionError] = []
-        for file in self._files:
-            try:
-                file.read()
-            except CorruptionError as error:
-                if not read_only:
-                    raise
-                self.damage.append(error)
+        self.damage = self._read_files(must=not read_only)
         self._homes: dict[TopicPartition, int] = {}
         self._partitions: dict[str, tuple[int, ...]] = {}
         self._missing: dict[str, tuple[int, ...]] = {}  # asked for by every append
         for number, directory in enumerate(directories):
             self._take(directory.partitions(), number)
 
-    def _take(self, places: Iterable[TopicPartition], number: int) -> None:
-        homes, found = dict(self._homes), set[str]()
+    def _read_files(self, *, must: bool) -> list[CorruptionError]:
+        damage = []
+        for file in self._files:
+            try:
+                file.read()
+            except CorruptionError as error:
+                if must:
+                    raise
+                damage.append(error)
+        return damage
+
+    def look_again(self) -> None:
+        """Find out what another process has made or taken away meanwhile. For those who only read."""
+        homes: dict[TopicPartition, int] = {}
+        for number, directory in enumerate(self._directories):
+            self._add(homes, directory.partitions(), number)
+        if homes != self._homes:
+            # A topic is written down before its folders are made.
+            self.damage = self._read_files(must=False)
+            self._set(homes, {place.topic for place in (*homes, *self._homes)})
+
+    def _take(self, places: Sequence[TopicPartition], number: int) -> None:
+        homes = dict(self._homes)
+        self._add(homes, places, number)
+        self._set(homes, {place.topic for place in places})
+
+    def _add(
+        self, homes: dict[TopicPartition, int], places: Iterable[TopicPartition], number: int
+    ) -> None:
         for place in places:
             if place in homes:
                 raise UsageError(
@@ -83,8 +104,6 @@ class Catalogue:
                     f"{self._directories[number].root}"
                 )
             homes[place] = number
-            found.add(place.topic)
-        self._set(homes, found)
 
     def _set(self, homes: dict[TopicPartition, int], changed: set[str]) -> None:
         # Replaced, not changed: others may be reading them.
@@ -206,11 +225,16 @@ class Catalogue:
             raise UsageError(f"a topic has at least one partition, not {partitions!r}")
         if name in self._partitions:
             raise UsageError(f"topic {name!r} is there already")
+        folder = partition_dir_name(TopicPartition(name, 0))
+        if folder in FOREIGN_ROOT_DIRS:  # nobody would find it again
+            raise UsageError(f"{name!r} cannot be made: Kafka keeps its own in {folder}")
         longest = partition_dir_name(TopicPartition(name, partitions - 1))
         if len(longest) > _NAME_SIZE_MAX:
             raise UsageError(f"the folder {longest!r} has a name of {len(longest)} characters")
 
     def add_partitions(self, name: str, partitions: int) -> Topic:
+        if type(partitions) is not int:
+            raise UsageError(f"a number of partitions is a whole number, not {partitions!r}")
         with self._lock:
             known = self.topic(name)
             there = {*known.partitions, *self.missing(name)}

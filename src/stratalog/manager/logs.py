@@ -21,7 +21,7 @@ from stratalog.manager.commits import CommitResult, DirectoryCommits, TopicPlan
 from stratalog.manager.directory import LogDirectory, identity_of
 from stratalog.manager.open_partitions import OpenPartitions, attempt, closed_error
 from stratalog.manager.reading import LogRows, PartitionView, StoredRecord, isolation_of
-from stratalog.manager.rows import PartitionChoice, partition_rows
+from stratalog.manager.rows import PartitionChoice, partition_rows, whole_number
 from stratalog.manager.tailing import FollowedFolder, OwnLog, Tailed, tail_records
 from stratalog.manager.topic_file import Topic
 from stratalog.manager.transactions import Transaction, TransactionJournal
@@ -59,11 +59,14 @@ def open_logs(
     the operating system has it. ``read_only`` needs no lock and changes nothing, also beside a writer.
     ``on_damage`` says what recovery does where sound records stand behind damaged ones.
     """
-    listed = (directories,) if isinstance(directories, str | os.PathLike) else tuple(directories)
-    if not listed or not all(isinstance(each, str | os.PathLike) for each in listed):
+    listed: tuple[object, ...] = (directories,)
+    if isinstance(directories, Iterable) and not isinstance(directories, str | os.PathLike):
+        listed = tuple(directories)
+    paths = [os.fspath(path) for path in listed if isinstance(path, str | os.PathLike)]
+    if not paths or len(paths) < len(listed):
         raise UsageError(f"no log directory to open: {directories!r}")
     return Logs(
-        [os.fspath(path) for path in listed],
+        paths,
         read_only=read_only,
         sync=sync,
         on_damage=_on_damage(on_damage),
@@ -81,7 +84,11 @@ def _on_damage(on_damage: OnDamage | str) -> OnDamage:
 
 
 class Logs:
-    """Open log directories; see :func:`open_logs`. A context manager. Threads may share it."""
+    """Open log directories; see :func:`open_logs`. A context manager. Threads may share it.
+
+    A process that is forked off may read through it, as beside any other writer; changes are refused there,
+    and closing it there changes nothing.
+    """
 
     def __init__(
         self,
@@ -161,14 +168,26 @@ class Logs:
 
     def topics(self) -> dict[str, Topic]:
         """Every topic, by its name."""
+        self._look_for_new()
         return self._catalogue.topics()
 
     def topic(self, name: str) -> Topic:
+        self._look_for_new()
         return self._catalogue.topic(name)
 
     def topic_id(self, topic: str) -> bytes | None:
         """The topic's id, from its file or a partition's; None where it has none."""
+        self._look_for_new()
         return self._catalogue.topic_id(topic)
+
+    @property
+    def _is_another_writing(self) -> bool:
+        """What there is then is what the files say."""
+        return self._read_only or self._partitions.is_inherited
+
+    def _look_for_new(self) -> None:
+        if self._is_another_writing and not self._partitions.is_closed:
+            self._catalogue.look_again()
 
     def create(
         self,
@@ -181,6 +200,8 @@ class Logs:
         """Create a topic. Configs go by Kafka's names, in a mapping (``{"retention.ms": 60000}``) or as
         keywords (``retention_ms=60000``). Each partition goes to the directory with fewest."""
         self._check_writable()
+        if configs is not None and not isinstance(configs, Mapping):
+            raise UsageError(f"configs are a mapping of names to values, not {configs!r}")
         with self._lock:
             return self._catalogue.create(topic, partitions, LogConfig.of(configs, **names))
 
@@ -199,7 +220,7 @@ class Logs:
 
     def _look(self, places: Iterable[TopicPartition]) -> list[PartitionView]:
         """What a reader sees of partitions now; of a commit into several, all or nothing."""
-        if self._read_only:
+        if self._is_another_writing:
             return self._visibility.look(lambda: [self._look_at_folder(each) for each in places])
         with self._lock:
             return [self._look_at_log(each, self.partition(*each)) for each in places]
@@ -225,10 +246,17 @@ class Logs:
 
     def places(self, topic: str, partitions: int | Iterable[int] | None) -> list[TopicPartition]:
         """The partitions that are meant: all, one, or those listed."""
+        self._look_for_new()
         if partitions is None:
             partitions = self._catalogue.partitions(topic)
-        listed = (partitions,) if isinstance(partitions, int) else tuple(partitions)
-        places = [TopicPartition(topic, each) for each in dict.fromkeys(listed)]
+        listed = partitions if isinstance(partitions, Iterable) else (partitions,)
+        numbers = []
+        for each in listed:
+            number = whole_number(each)
+            if number is None:
+                raise UsageError(f"a partition is a whole number, not {each!r}")
+            numbers.append(number)
+        places = [TopicPartition(topic, each) for each in dict.fromkeys(numbers)]
         for place in places:
             self._catalogue.home(place)
         if not places:
@@ -334,9 +362,8 @@ class Logs:
         options = batch_options(codec, level, batch_bytes)
         try:
             self._append(topic, data, partition, options, transaction, written)
-        except BaseException:
-            if written:
-                transaction.spoil()
+        except BaseException as error:
+            transaction.fail_append(error, has_written=bool(written))
             raise
         return [written[number] for number in sorted(written)]
 
@@ -364,6 +391,7 @@ class Logs:
             txn.append("orders", ...)
             txn.append("payments", ...)
         """
+        self._check_writable()
         with self._lock:
             self._check_writable()
             transaction = Transaction(self, self._journals[0])
@@ -418,12 +446,16 @@ class Logs:
         """Records as they come, from now on or from offset ``start``. Ends when none came for
         ``timeout_s``; without, never, but for the closing of the logs."""
         self._check_open()
+        if start is not None and type(start) is not int:
+            raise UsageError(f"start is a whole number, not {start!r}")
+        if timeout_s is not None and not isinstance(timeout_s, int | float):
+            raise UsageError(f"timeout_s is a number of seconds, not {timeout_s!r}")
         places = self.places(topic, partitions)
         logs = {place: self._tailed(place) for place in places}
         return tail_records(logs, start, isolation_of(isolation), timeout_s)
 
     def _tailed(self, place: TopicPartition) -> Tailed:
-        if not self._read_only:
+        if not self._is_another_writing:
             log = self.partition(*place)
             return OwnLog(log, lambda: self._look_at_log(place, log))
         folder = self._catalogue.home(place).folder(place)
@@ -436,17 +468,19 @@ class Logs:
     def earliest(self, topic: str, partition: int = 0) -> int:
         """The first offset that is there."""
         self._check_open()
-        return self._look([TopicPartition(topic, partition)])[0].view.log_start
+        return self._look(self.places(topic, partition))[0].view.log_start
 
     def latest(self, topic: str, partition: int = 0) -> int:
         """The offset that the next record will get."""
         self._check_open()
-        return self._look([TopicPartition(topic, partition)])[0].view.log_end
+        return self._look(self.places(topic, partition))[0].view.log_end
 
     # Looking after.
 
     def delete_records(self, topic: str, partition: int, offset: int) -> int:
         """Raise a partition's start to ``offset``, for good; where it is now. -1 means the end."""
+        if type(offset) is not int:
+            raise UsageError(f"an offset is a whole number, not {offset!r}")
         log = self.partition(topic, partition)
         log.advance_start(log.high_watermark if offset == -1 else offset)
         self.checkpoint()
@@ -486,6 +520,9 @@ class Logs:
         """End every transaction that is open by aborting it, close every log, write the checkpoints,
         mark the stop as orderly, let go of the locks. The first error is raised when all that can be
         done is done."""
+        if self._partitions.is_inherited:
+            self._leave_to_parent()
+            return
         failures: list[StratalogError] = []
         for transaction in list(self._transactions):
             attempt(transaction.end, failures)
@@ -506,6 +543,15 @@ class Logs:
         if failures:
             raise failures[0]
 
+    def _leave_to_parent(self) -> None:
+        """In a forked process: only files are closed. No lock is waited for: the thread that holds it may
+        be one that is not here."""
+        if not self._partitions.is_closed:
+            self._partitions.is_closed = True
+            self._partitions.abandon()
+            for directory in self._directories:
+                directory.release()
+
     def _check_open(self) -> None:
         if self._partitions.is_closed:
             raise closed_error()
@@ -514,6 +560,7 @@ class Logs:
         self._check_open()
         if self._read_only:
             raise UsageError("opened to be read only: open without read_only to write")
+        self._partitions.check_process()
 
     def __enter__(self) -> Self:
         return self

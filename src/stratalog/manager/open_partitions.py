@@ -15,6 +15,7 @@ from stratalog.manager.upkeep import Upkeep
 from stratalog.records.layout import INT64_MAX
 from stratalog.storage.damage import OnDamage
 from stratalog.storage.filesystem import FileSystem
+from stratalog.storage.log_guard import check_forks, fork_count
 from stratalog.storage.partition_log import PartitionLog, Watermark
 from stratalog.storage.read_only import check_format
 from stratalog.types import TopicPartition
@@ -47,6 +48,16 @@ class OpenPartitions:
         #: Held by whoever changes which partitions there are, or must see several as of one moment.
         self.lock = threading.RLock()
         self.is_closed = False
+        self._forks = fork_count()
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether the process that opened them is not this one, but one that it was forked from."""
+        return self._forks != fork_count()
+
+    def check_process(self) -> None:
+        """UsageError where they are inherited."""
+        check_forks(self._forks, "this log directory")
 
     def get(self, place: TopicPartition) -> PartitionLog:
         """The log of a partition; through recovery, if that has to be."""
@@ -106,7 +117,8 @@ class OpenPartitions:
 
     def abandon(self) -> None:
         """Let go of everything as it is."""
-        self.rest()
+        if not self.is_inherited:  # who looked after it is a thread of the parent's
+            self.rest()
         for log in self._logs.values():
             log.abandon()
 

@@ -73,6 +73,8 @@ class LogRows:
         is_closed: Callable[[], bool] = lambda: False,
     ) -> None:
         self.columns = _checked(columns)
+        if type(batch_rows) is not int:
+            raise UsageError(f"batch_rows is a whole number, not {batch_rows!r}")
         self._views = list(views)
         self._start = start
         self._end = end

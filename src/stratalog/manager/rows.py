@@ -14,21 +14,26 @@ from stratalog.manager.partitioner import partition_of_key
 from stratalog.manager.reading import StoredRecord
 from stratalog.records import kernel
 from stratalog.records.builder import refuse_row, rows_of_records
-from stratalog.records.layout import INT64_MAX, INT64_MIN
+from stratalog.records.layout import INT32_MAX, INT64_MAX, INT64_MIN
 from stratalog.records.model import Record, RecordHeader
 from stratalog.types import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["PartitionChoice", "partition_rows", "record_of"]
+__all__ = ["PartitionChoice", "partition_rows", "record_of", "whole_number"]
 
 #: Records are turned into rows so many at a time, and Arrow rows are looked at so many at a time.
 _RECORDS_AT_ONCE: Final = 8192
 _ARROW_ROWS_AT_ONCE: Final = 65536
+#: Fewer where they hold more than this: keys and values are cast to types of 32 bits, and copied for that.
+_ARROW_BYTES_AT_ONCE: Final = 256 << 20
 #: Keys come again, and hashing one costs more than all else that is done for its record.
 _KEYS_REMEMBERED: Final = 65536
 _USED: Final = ("key", "value", "headers", "timestamp", "partition")
+#: Of milliseconds, as ``read`` gives it beside ``timestamp``.
+_EXACT_TIME: Final = "timestamp_ms"
+_CAST: Final = ("key", "value", "headers")
 #: Says where a record stood before: a new one is given to it.
 _PASSED_OVER: Final = ("topic", "offset", "timestamp_type")
 _FIELDS: Final = frozenset({*_USED, *_PASSED_OVER})
@@ -106,7 +111,7 @@ class PartitionChoice:
         )
 
     def _check(self, partition: object) -> int:
-        number = _integer(partition)
+        number = whole_number(partition)
         if number is None:
             is_there = False
         elif self._partitions[-1] == len(self._partitions) - 1:  # from 0 on, as nearly always
@@ -118,7 +123,7 @@ class PartitionChoice:
         return number
 
 
-def _integer(value: Any) -> int | None:
+def whole_number(value: Any) -> int | None:
     """A whole number, also one of numpy's; None where it is not one."""
     try:
         return None if isinstance(value, bool) else index(value)
@@ -208,7 +213,7 @@ def _of_mapping(given: Mapping[str, Any], now: Now) -> tuple[Record, int | None]
 
 
 def _record(value: Any, key: Any, timestamp: Any, headers: Any) -> Record:
-    time_ms = timestamp if type(timestamp) is int else _integer(timestamp)
+    time_ms = timestamp if type(timestamp) is int else whole_number(timestamp)
     if time_ms is None or not INT64_MIN <= time_ms <= INT64_MAX:
         raise InvalidRecordError(f"timestamp {timestamp!r} is not a number of milliseconds")
     if headers == ():
@@ -252,13 +257,74 @@ def _arrow_rows(data: Any, choice: PartitionChoice, now: Now) -> Iterator[tuple[
 
     for batch in _arrow_batches(data):
         names = batch.schema.names
-        for name in _USED:
+        for name in (*_USED, _EXACT_TIME):
             if names.count(name) > 1:
                 raise UsageError(f"{names.count(name)} columns are called {name!r}")
         for start in range(0, batch.num_rows, _ARROW_ROWS_AT_ONCE):
-            some = _plain_columns(batch.slice(start, _ARROW_ROWS_AT_ONCE))
-            for partition, part in _split(some, choice):
-                yield partition, rows_of(part, default_timestamp=now())
+            for some in _slices(batch.slice(start, _ARROW_ROWS_AT_ONCE)):
+                for partition, part in _split(_plain_columns(some), choice):
+                    yield partition, rows_of(part, default_timestamp=now())
+
+
+def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows in parts that can be cast. Arrow does not always tell where they cannot: offsets of 32 bits
+    just begin again."""
+    names = batch.schema.names
+    size = sum(_value_bytes(batch.column(name)) for name in _CAST if name in names)
+    if size > _ARROW_BYTES_AT_ONCE and batch.num_rows > 1:
+        half = batch.num_rows // 2
+        yield from _slices(batch.slice(0, half))
+        yield from _slices(batch.slice(half))
+    elif size > INT32_MAX:
+        raise InvalidRecordError(f"a record of {size} bytes: it may have {INT32_MAX}")
+    else:
+        yield batch
+
+
+def _value_bytes(column: pa.Array) -> int:
+    """How many bytes of keys and values a column gives, where its type does not keep them below 2 GiB."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from stratalog.records.arrow import as_list
+
+    kind = column.type
+    if pa.types.is_binary(kind) or pa.types.is_string(kind):
+        return 0
+    if pa.types.is_struct(kind):
+        return sum(map(_value_bytes, column.flatten()))
+    column = as_list(column)
+    if pa.types.is_list(column.type) or pa.types.is_large_list(kind):
+        return _value_bytes(column.flatten())
+    if pa.types.is_dictionary(kind):
+        lengths = _lengths(column.dictionary)
+        lengths = None if lengths is None else lengths.take(column.indices)
+    else:
+        lengths = _lengths(column)
+    return 0 if lengths is None else pc.sum(lengths).as_py() or 0
+
+
+def _lengths(column: pa.Array) -> pa.Array | None:
+    """Of each value; None of a type that has none, and is refused later."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if len(column) == 0:  # Arrow may leave the buffers out
+        return None
+    if not (pa.types.is_string_view(kind) or pa.types.is_binary_view(kind)):
+        try:
+            return pc.binary_length(column)
+        except pa.ArrowException:
+            return None
+    # A view is four numbers of 32 bits, the first of which is the length.
+    valid, views = column.buffers()[:2]
+    count = column.offset + len(column)
+    numbers = pa.Array.from_buffers(pa.int32(), 4 * count, [None, views])
+    quads = pa.Array.from_buffers(
+        pa.list_(pa.int32(), 4), len(column), [valid], offset=column.offset, children=[numbers]
+    )
+    return pc.list_element(quads, 0)
 
 
 def _arrow_batches(data: Any) -> Iterable[pa.RecordBatch]:
@@ -303,17 +369,30 @@ def _plain_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     kinds = {"key": pa.binary(), "value": pa.binary(), "headers": HEADERS_TYPE}
     columns = {}
     for name in batch.schema.names:
-        if name not in (*_USED, "timestamp_ms"):
+        if name not in (*_USED, _EXACT_TIME):
             continue
         column = batch.column(name)
         kind = kinds.get(name)
         if kind is not None and not pa.types.is_map(column.type):
             with suppress(pa.ArrowException):
-                if pa.types.is_dictionary(column.type):
-                    column = column.dictionary.cast(kind).take(column.indices)
-                column = column.cast(kind)
+                column = _cast(column, kind)
         columns[name] = column
     return pa.record_batch(columns) if columns.keys() & {"key", "value"} else batch
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    from stratalog.records.arrow import as_list
+
+    if pa.types.is_dictionary(column.type):
+        # The values of a whole dictionary may be too many for 32 bits, where those of the rows are not.
+        column = column.dictionary.cast(pa.large_binary()).take(column.indices)
+    column = as_list(column)
+    if column.type != kind and column.get_total_buffer_size() > INT32_MAX:
+        # A cast keeps offsets as they are: those of a slice that lies far behind need more than 32 bits.
+        column = pa.concat_arrays([column, column.slice(0, 0)])
+    return column.cast(kind)
 
 
 def _partition_column(batch: pa.RecordBatch, choice: PartitionChoice) -> pa.Array:

@@ -17,12 +17,21 @@ from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from stratalog.errors import CorruptionError, StorageError, StratalogError, TransactionStateError
+from stratalog.errors import (
+    CorruptionError,
+    InvalidRecordError,
+    ProducerError,
+    StorageError,
+    StratalogError,
+    TransactionStateError,
+    UsageError,
+)
 from stratalog.manager.directory import read_small_file
 from stratalog.records.builder import BatchOptions
 from stratalog.records.control import ControlType, build_marker
 from stratalog.records.layout import Codec
 from stratalog.storage.filesystem import FileSystem, replace_file
+from stratalog.storage.log_guard import check_forks, fork_count
 from stratalog.storage.names import STRATALOG_TRANSACTIONS, TEMPORARY_SUFFIX, check_topic
 from stratalog.storage.partition_log import AppendResult, PartitionLog
 from stratalog.storage.producers import Origin
@@ -37,6 +46,8 @@ _VERSION: Final = 1
 _EPOCH_MAX: Final = 2**15 - 1
 _COORDINATOR_EPOCH: Final = 0
 _BATCH_BYTES: Final = 128 << 10
+#: What a log answers with before it has changed.
+_REFUSALS: Final = (InvalidRecordError, ProducerError, UsageError, CorruptionError)
 
 
 class TransactionState(StrEnum):
@@ -140,16 +151,15 @@ class TransactionJournal:
 
     def settle(self, log_of: Callable[[TopicPartition], PartitionLog | None], now_ms: int) -> None:
         """End what a dead process left: as it was decided, or else by aborting it. Partitions that
-        cannot be had now (``log_of`` answers None) stay written down, for when they can."""
+        cannot be had now (``log_of`` answers None) or refuse their marker stay written down, for when
+        that is over: they are no matter of all the others."""
         for entry in self.entries:
             is_commit = entry.state is TransactionState.COMMITTING
-            left = []
-            for place in entry.places:
-                log = log_of(place)
-                if log is None:
-                    left.append(place)
-                else:
-                    _end(log, entry, is_commit=is_commit, now_ms=now_ms)
+            left = [
+                place
+                for place in entry.places
+                if not _settle(log_of(place), entry, is_commit=is_commit, now_ms=now_ms)
+            ]
             if not left:
                 self.drop(entry.producer_id)
             elif tuple(left) != entry.places:
@@ -192,8 +202,23 @@ def _decode(document: dict[str, Any]) -> JournalEntry:
     return entry
 
 
+def _settle(log: PartitionLog | None, entry: JournalEntry, *, is_commit: bool, now_ms: int) -> bool:
+    """Whether a transaction is over in one partition. What the disk refuses is for the caller."""
+    if log is None:
+        return False
+    try:
+        _end(log, entry, is_commit=is_commit, now_ms=now_ms)
+    except StorageError:
+        raise
+    except StratalogError:
+        return False
+    return True
+
+
 def _end(log: PartitionLog, entry: JournalEntry, *, is_commit: bool, now_ms: int) -> None:
-    """Write the marker, unless it is there already, and wait until it is on the disk."""
+    """Write the marker, unless it is there already, and wait until it is on the disk.
+
+    The log says whether one is missing: an append may have got there, and its caller an error."""
     if any(
         each.producer_id == entry.producer_id and each.txn_first_offset is not None
         for each in log.producers
@@ -234,9 +259,10 @@ class Transaction:
         self._lock = threading.RLock()
         self._sequences: dict[TopicPartition, int] = {}
         self._places: set[TopicPartition] = set()
-        self._marked: set[TopicPartition] = set()
+        self._is_writing = False
         self._is_spoiled = False
         self._is_cut_short = False
+        self._forks = fork_count()
         self.producer_id, self.producer_epoch = journal.new_producer()
         self.state = TransactionState.OPEN
 
@@ -252,8 +278,10 @@ class Transaction:
     ) -> list[AppendResult]:
         """Append within the transaction; see ``Logs.append``. After an error that left records behind
         it can only be aborted."""
+        self._check_process()
         with self._lock:
             self._check_open()
+            self._is_writing = False
             return self._logs.append_within(
                 self, topic, data, partition=partition, codec=codec, level=level,
                 batch_bytes=batch_bytes,
@@ -275,16 +303,23 @@ class Transaction:
             is_transactional=True,
         )
 
+    def begin_write(self) -> None:
+        """From here on batches of this append may be in a log, also where that does not say so."""
+        self._is_writing = True
+
     def advance(self, place: TopicPartition, next_sequence: int) -> None:
         """Batches up to this sequence are in the log."""
         self._sequences[place] = next_sequence
 
-    def spoil(self) -> None:
-        """An append was left half done."""
-        self._is_spoiled = True
+    def fail_append(self, error: BaseException, *, has_written: bool) -> None:
+        """An append has ended with an error: what it left behind, if anything, spoils the transaction.
+        A log refuses batches before it writes any of them; behind any other error they may be there."""
+        if has_written or (self._is_writing and not isinstance(error, _REFUSALS)):
+            self._is_spoiled = True
 
     def commit(self) -> None:
         """Make everything visible. When it returns, that is on the disk."""
+        self._check_process()
         with self._lock:
             if self._is_spoiled and self.state is TransactionState.OPEN:
                 raise TransactionStateError("an append of this transaction failed: abort it")
@@ -292,6 +327,7 @@ class Transaction:
 
     def abort(self) -> None:
         """Make everything invisible, for ever."""
+        self._check_process()
         with self._lock:
             self._finish(TransactionState.ABORTING, TransactionState.ABORTED)
 
@@ -316,7 +352,7 @@ class Transaction:
                 failures[0].add_note(f"the transaction is {decision}: another call finishes it, and so "
                                      "does opening the logs again")  # fmt: skip
                 raise failures[0]
-            self._journal.drop(self.producer_id)
+        self._journal.drop(self.producer_id)
         self.state = done
         self._journal.reuse(self.producer_id, self.producer_epoch)
         self._logs.forget(self)
@@ -328,18 +364,15 @@ class Transaction:
         self._journal.put(self._entry(decision, self._places))
         self.state = decision
 
-    def _mark(self, logs: Mapping[TopicPartition, PartitionLog]) -> list[StorageError]:
+    def _mark(self, logs: Mapping[TopicPartition, PartitionLog]) -> list[StratalogError]:
         """Write the markers that are missing, wherever that can be done."""
         entry = self._entry(self.state, self._places)
         is_commit = self.state is TransactionState.COMMITTING
         failures = []
-        for place, log in logs.items():
+        for log in logs.values():
             try:
-                if place in self._sequences and place not in self._marked:
-                    _append_marker(log, entry, is_commit=is_commit, now_ms=self._logs.now_ms())
-                    self._marked.add(place)
-                log.sync()
-            except StorageError as error:
+                _end(log, entry, is_commit=is_commit, now_ms=self._logs.now_ms())
+            except StratalogError as error:
                 failures.append(error)
         return failures
 
@@ -349,6 +382,9 @@ class Transaction:
     def _check_open(self) -> None:
         if self.state is not TransactionState.OPEN:
             raise TransactionStateError(f"the transaction is {self.state}: begin another")
+
+    def _check_process(self) -> None:
+        check_forks(self._forks, "this transaction")
 
     def __enter__(self) -> Self:
         return self
@@ -363,9 +399,12 @@ class Transaction:
             raise TransactionStateError("the logs were closed: the transaction was aborted")
         if self.state is not TransactionState.OPEN:
             return
-        if error is None:
+        if error is None and not self._is_spoiled:
             self.commit()
             return
+        if error is None:
+            self.abort()
+            raise TransactionStateError("an append of this transaction failed: it was aborted")
         try:
             self.abort()
         except StratalogError as second:

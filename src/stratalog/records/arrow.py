@@ -18,7 +18,7 @@ from stratalog.records.arrow_values import repeat_value, string_array
 from stratalog.records.columns import COLUMN_NAMES, Taken
 from stratalog.records.layout import INT64_MAX, Codec, Column
 
-__all__ = ["HEADERS_TYPE", "HEADER_TYPE", "ArrowBatches", "arrow_schema", "rows_of"]
+__all__ = ["HEADERS_TYPE", "HEADER_TYPE", "ArrowBatches", "arrow_schema", "as_list", "rows_of"]
 
 _STRING: Final = pa.string()
 _BINARY: Final = pa.binary()
@@ -195,10 +195,15 @@ def _timestamps(data: pa.RecordBatch) -> tuple[tuple[Any, Any, int] | None, int,
         return None, 1, 1
     column = data.column(index)
     multiply, divide = 1, 1
+    if pa.types.is_null(column.type):
+        return None, 1, 1
     if pa.types.is_timestamp(column.type):
         multiply, divide = _UNITS[column.type.unit]
     elif pa.types.is_integer(column.type):
-        column = column.cast(pa.int64())
+        try:
+            column = column.cast(pa.int64())
+        except pa.ArrowException as error:
+            raise UsageError(f"column {name!r} holds a time beyond int64: {error}") from None
     else:
         raise UsageError(f"column {name!r} is {column.type}: a timestamp or int64 milliseconds")
     if multiply > 1:
@@ -233,7 +238,7 @@ def _headers(data: pa.RecordBatch) -> tuple[Any, Any, int, Any, Any] | None:
     if pa.types.is_null(column.type):
         return None
     try:
-        column = _as_list(column).cast(HEADERS_TYPE)
+        column = as_list(column).cast(HEADERS_TYPE)
     except pa.ArrowException as error:
         raise UsageError(
             f"column 'headers' is {column.type}, not {HEADERS_TYPE}: {error}"
@@ -249,11 +254,28 @@ def _headers(data: pa.RecordBatch) -> tuple[Any, Any, int, Any, Any] | None:
     return valid, ends, column.offset, _binary(keys.cast(pa.binary())), _binary(values)
 
 
-def _as_list(column: pa.Array) -> pa.Array:
-    if not pa.types.is_map(column.type):
-        return column
+def as_list(column: pa.Array) -> pa.Array:
+    """A column of headers as one of lists: a map is one of pairs, and a list view need not be in order."""
+    kind = column.type
+    if pa.types.is_map(kind):
+        return _list_of_map(column)
+    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+        return _list_of_view(column)
+    return column
+
+
+def _list_of_map(column: pa.Array) -> pa.Array:
     entries = pa.StructArray.from_arrays([column.keys, column.items], ["key", "value"])
     valid, ends = column.buffers()[:2]
     return pa.Array.from_buffers(
         pa.list_(entries.type), len(column), [valid, ends], offset=column.offset, children=[entries]
     )
+
+
+def _list_of_view(column: pa.Array) -> pa.Array:
+    # Not by a cast: what pyarrow 26 makes of one has no end of its last list.
+    import pyarrow.compute as pc
+
+    sizes = pc.fill_null(pc.list_value_length(column), 0).cast(pa.int32())
+    ends = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(sizes)])
+    return pa.ListArray.from_arrays(ends, column.flatten(), mask=column.is_null())

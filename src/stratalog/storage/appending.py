@@ -183,6 +183,7 @@ def append_as_follower(state: LogState, data: Bytes, epoch_max: int | None) -> A
 
 def adopt(state: LogState, staged: StagedFile, leader_epoch: int) -> AppendResult | None:
     """Append a file of finished batches as a segment of its own; None where it cannot be one."""
+    state.guard.check_process()
     with state.flush_lock, state.guard.changing():
         first = state.view.log_end
         found = staged.stamp(

@@ -18,6 +18,7 @@ __all__ = ["advance_start", "delete_segments", "restart", "truncate"]
 
 def truncate(state: LogState, offset: int) -> bool:
     """Cut the log so that it ends at ``offset``; False where it ends there or before already."""
+    state.guard.check_process()
     with state.flush_lock, state.guard.changing():
         view = state.view
         if offset >= view.log_end:
@@ -33,6 +34,7 @@ def truncate(state: LogState, offset: int) -> bool:
 
 def restart(state: LogState, offset: int, log_start: int) -> None:
     """Throw everything away and go on at ``offset``."""
+    state.guard.check_process()
     with state.flush_lock, state.guard.changing(), state.guard.unbroken():
         _start_over(state, offset, log_start)
 

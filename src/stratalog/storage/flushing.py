@@ -18,6 +18,7 @@ def flush(state: LogState) -> int:
     """Sync the log and what points into it. From here on recovery need not look at it: the recovery
     point moves to the end, and is answered."""
     guard = state.guard
+    guard.check_process()
     with state.flush_lock:
         reach(state, state.view.log_end)
         with guard.changing():

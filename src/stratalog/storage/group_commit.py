@@ -24,7 +24,7 @@ class GroupCommit:
         self._sync = sync
         self._lock = threading.Lock()
         self._waiting: list[tuple[int, threading.Lock]] = []
-        self._is_running = False
+        self._runner: threading.Lock | None = None  # the turn of who syncs now
         self._cuts = 0
         self.synced_offset = synced_offset
 
@@ -32,36 +32,47 @@ class GroupCommit:
         """Return when everything below ``offset`` is on the disk. Where the sync fails, who began it
         gets the error, and each of the others asks for one of its own: it is the log that refuses to
         sync again. OffsetOutOfRangeError where the log was cut below meanwhile."""
-        while self.synced_offset < offset:
-            turn = self._turn(offset)
-            if turn is not None:
-                self._await(turn)
-                continue
-            cuts = self._cuts
-            reached = self._run(cuts)
-            if reached < offset and cuts == self._cuts:
-                raise OffsetOutOfRangeError(offset - 1, 0, reached)  # it was cut away before
+        turn = None
+        try:
+            while self.synced_offset < offset:
+                turn = threading.Lock()
+                if not self._take(offset, turn):
+                    self._await(turn)
+                    continue
+                cuts = self._cuts
+                reached = self._run(cuts)
+                if reached < offset and cuts == self._cuts:
+                    raise OffsetOutOfRangeError(offset - 1, 0, reached)  # it was cut away before
+        except BaseException:
+            # A signal may come between any two steps: also when the turn is ours, and nobody syncs yet.
+            self._leave(turn)
+            raise
 
-    def _turn(self, offset: int) -> threading.Lock | None:
-        """A lock that opens when it is worth looking again; None: it is our turn to sync."""
+    def _take(self, offset: int, turn: threading.Lock) -> bool:
+        """Whether it is our turn to sync. If not, ``turn`` opens when it is worth looking again."""
         with self._lock:
-            if not self._is_running:
-                self._is_running = True
-                return None
-            turn = threading.Lock()
+            if self._runner is None:
+                self._runner = turn
+                return True
             if self.synced_offset < offset:
                 turn.acquire()
                 self._waiting.append((offset, turn))
-            return turn
+            return False
 
     def _await(self, turn: threading.Lock) -> None:
         try:
             turn.acquire()
-        except BaseException:  # interrupted: the turn, if it was ours, goes to another
-            with self._lock:
-                self._waiting = [each for each in self._waiting if each[1] is not turn]
-                self._wake()
+        except BaseException:
+            self._leave(turn)
             raise
+
+    def _leave(self, turn: threading.Lock | None) -> None:
+        """Interrupted: the turn, if it was ours, goes to another."""
+        with self._lock:
+            self._waiting = [each for each in self._waiting if each[1] is not turn]
+            if self._runner is turn:
+                self._runner = None
+            self._wake()
 
     def _run(self, cuts: int) -> int:
         reached = -1
@@ -71,7 +82,7 @@ class GroupCommit:
             with self._lock:
                 if cuts == self._cuts:  # otherwise part of what was synced is not there any more
                     self.synced_offset = max(self.synced_offset, reached)
-                self._is_running = False
+                self._runner = None
                 self._wake()
         return reached
 
@@ -83,7 +94,7 @@ class GroupCommit:
                 turn.release()
             else:
                 left.append((offset, turn))
-        if left and not self._is_running:
+        if left and self._runner is None:
             left.pop(0)[1].release()
         self._waiting = left
 

@@ -2,6 +2,9 @@
 
 After a failed write or sync nobody knows what the disk holds. The log then refuses to be written until it is
 opened again, through recovery; what it has acknowledged as synced is there.
+
+A log also stays with the process that opened it. One that is forked from it has the same files and an old
+idea of what they hold: it may read, and change nothing.
 """
 
 from __future__ import annotations
@@ -12,14 +15,33 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
+from weakref import WeakSet
 
 from stratalog.errors import LogFailedError, StorageError, UsageError
 
-__all__ = ["NO_ROOM", "LogGuard"]
+__all__ = ["NO_ROOM", "LogGuard", "check_forks", "fork_count"]
 
 _NO_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE})
 #: A disk that is full, or a process with too many files, can be helped.
 NO_ROOM: Final = _NO_FILES | {errno.ENOSPC, errno.EDQUOT}
+
+#: How many forks lie between this process and the first one.
+_forks = 0
+_guards: WeakSet[LogGuard] = WeakSet()
+
+
+def fork_count() -> int:
+    """Is another number in a forked process: what was opened at this one is then its parent's."""
+    return _forks
+
+
+def check_forks(forks: int, what: str) -> None:
+    """UsageError where ``what`` was opened before this process was forked off."""
+    if forks != _forks:
+        raise UsageError(
+            f"{what} was opened by the process that this one was forked from: open it here, to be "
+            "read only while that one has it open"
+        )
 
 
 class LogGuard:
@@ -32,9 +54,22 @@ class LogGuard:
         self.lock = threading.RLock()
         self.failure: StorageError | None = None
         self.is_closed = False
+        self._forks = _forks
+        _guards.add(self)
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether the process that opened the log is not this one, but one that it was forked from."""
+        return self._forks != _forks
+
+    def check_process(self) -> None:
+        """UsageError where the log is inherited."""
+        if self._forks != _forks:
+            check_forks(self._forks, os.path.basename(self._folder))
 
     def check(self) -> None:
         """An error where the log may not be written."""
+        self.check_process()
         if self.failure is not None:
             raise LogFailedError(
                 f"an earlier write failed ({self.failure.detail}): open the log again to recover it",
@@ -50,6 +85,7 @@ class LogGuard:
     @contextmanager
     def changing(self) -> Iterator[None]:
         """The lock, for a change that either happens or does not."""
+        self.check_process()
         with self.lock:
             self.check()
             try:
@@ -90,3 +126,20 @@ class LogGuard:
     def fail(self, error: StorageError) -> None:
         if self.failure is None:
             self.failure = error
+
+    def leave_to_parent(self) -> None:
+        """In a forked process: nothing is written any more, and nothing waited for."""
+        # Another thread may have held it, and is not here to let go of it.
+        self.lock = threading.RLock()
+        # Who only asks for a failure before it writes finds one; check() knows the better words.
+        self.fail(StorageError("opened by the process before the fork", path=self._folder))
+
+
+def _after_fork() -> None:
+    global _forks  # noqa: PLW0603
+    _forks += 1
+    for guard in list(_guards):
+        guard.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -430,6 +430,7 @@ class PartitionLog:
 
     def remove_due(self, *, all_of_them: bool = False) -> int:
         """Remove the files that were set aside for long enough; how many."""
+        self._state.guard.check_process()
         return self._state.removals.remove_due(all_of_them=all_of_them)
 
     def expire_producers(self) -> int:
@@ -444,6 +445,9 @@ class PartitionLog:
         """Bring everything to the disk and let go of the files. Afterwards the log may be opened with
         ``is_clean``. After a failure only the files are let go. Who holds a region of the log may read
         it to the end; whoever asks for another is told that the log is closed."""
+        if self._state.guard.is_inherited:
+            self.abandon()
+            return
         self._sync_queue.close()
         state, guard = self._state, self._state.guard
         with state.flush_lock, guard.lock:

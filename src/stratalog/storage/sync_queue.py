@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
-from stratalog.errors import StratalogError
+from stratalog.errors import StratalogError, UsageError
+from stratalog.storage.log_guard import fork_count
 
 __all__ = ["Done", "SyncQueue"]
 
@@ -31,15 +33,20 @@ class SyncQueue:
         self._pending: list[tuple[int, Done]] = []
         self._thread: threading.Thread | None = None
         self._is_closed = False
+        self._forks = fork_count()
 
     def put(self, offset: int, done: Done) -> None:
-        """Call ``done`` when everything below ``offset`` is on the disk."""
+        """Call ``done`` when everything below ``offset`` is on the disk. UsageError once it is closed:
+        nobody would call."""
         with self._lock:
+            if self._is_closed:
+                raise UsageError("the log is closed: nothing more is synced")
+            if self._thread is None:
+                thread = threading.Thread(target=self._serve, name=_NAME, daemon=True)
+                thread.start()
+                self._thread = thread
             self._pending.append((offset, done))
             is_first = len(self._pending) == 1
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name=_NAME, daemon=True)
-                self._thread.start()
         if is_first:
             self._work.release()
 
@@ -54,19 +61,36 @@ class SyncQueue:
                 self._answer(taken)
 
     def _answer(self, taken: list[tuple[int, Done]]) -> None:
-        failure: StratalogError | None = None
-        try:
-            self._reach(max(offset for offset, _ in taken))
-        except StratalogError as error:
-            failure = error
+        failure = self._failure(max(offset for offset, _ in taken))
         for _, done in taken:
-            done(failure)
+            try:
+                done(failure)
+            except BaseException as error:  # noqa: BLE001  # of one caller: the others wait, too
+                _report(error)
+
+    def _failure(self, offset: int) -> StratalogError | None:
+        try:
+            self._reach(offset)
+        except StratalogError as error:
+            return error
+        except BaseException as error:  # noqa: BLE001  # whoever waits must hear of it
+            return StratalogError(f"the sync was interrupted: {error!r}")
+        return None
 
     def close(self) -> None:
         """Serve what waits, and end."""
+        if self._forks != fork_count():
+            return  # who waits here waits in the parent, and so does the thread
         with self._lock:
             self._is_closed = True
             thread = self._thread
         self._work.release()
         if thread is not None and thread is not threading.current_thread():
             thread.join()
+
+
+def _report(error: BaseException) -> None:
+    """Tell of it as Python does where a thread dies of an error; this one lives on."""
+    found = (type(error), error, error.__traceback__, threading.current_thread())
+    with suppress(Exception):
+        threading.excepthook(threading.ExceptHookArgs(found))
