@@ -180,6 +180,7 @@ def test_each_object_is_a_record(tmp_path):
         + line(value="")
         + line(key=b64("only"))
         + line(value=b64("ignored"), offset=77, topic="other", timestamp_type=1, more={"a": 1})
+        + line(key=None, value=b64("no marker"), is_control=False)
     )  # fmt: skip
     done = produce(text, tmp_path, "-t", "t", "-i", "ndjson", "--partitions", 2)
     assert done.code == 0, done.err
@@ -187,6 +188,7 @@ def test_each_object_is_a_record(tmp_path):
         found = {(record.key, record.value): record for record in logs.read("t").records()}
     assert set(found) == {
         (b"k", b"v"), (None, None), (None, b""), (b"only", None), (None, b"ignored"),
+        (None, b"no marker"),
     }  # fmt: skip
     first = found[b"k", b"v"]
     assert (first.partition, first.timestamp) == (1, 5)
@@ -285,6 +287,7 @@ WRONG = {
     '{"value": "", "headers": [[5, ""]]}': "a header is a pair",
     '{"value": "", "headers": [["a", 5]]}': "'header' is text in base64",
     '{"value": "", "headers": [["\\ud800", ""]]}': "surrogates not allowed",
+    '{"value": "", "is_control": true}': "a control record ends a transaction",
     "[" * 100_000: "line 3: ",
     "9" * 5000: "line 3: ",
 }
@@ -307,14 +310,14 @@ def test_bytes_that_are_no_text_are_a_wrong_line(tmp_path):
     assert (done.code, done.err.startswith("stratalog: line 2: ")) == (2, True)
 
 
-def test_record_that_the_topic_refuses_names_its_lines(tmp_path):
+def test_record_that_the_topic_refuses_names_its_line(tmp_path):
     done = produce("x\n" + "y" * 2000 + "\n", tmp_path, "-t", "t", "-c", "max.message.bytes=1000")
     assert done.code == 2
-    assert done.err.startswith("stratalog: line 1 to 2: ")
+    assert done.err.startswith("stratalog: line 2: ")
     assert "max.message.bytes" in done.err
     late = line(value="", timestamp=2**62)
     done = produce(late, tmp_path, "-t", "u", "-i", "ndjson")
-    assert (done.code, done.err.startswith("stratalog: line 1 to 1: ")) == (2, True)
+    assert (done.code, done.err.startswith("stratalog: line 1: ")) == (2, True)
     compacted = produce("no key\n", tmp_path, "-t", "c", "-c", "cleanup.policy=compact")
     assert (compacted.code, "key" in compacted.err) == (2, True)
 
@@ -514,8 +517,10 @@ def test_any_line_is_a_record_or_named(data):
 
 def test_line_that_never_ends_is_refused_before_it_fills_the_memory(monkeypatch):
     monkeypatch.setattr("stratalog.cli.record_lines._LINE_BYTES_MAX", 10_000)
-    with pytest.raises(UsageError, match="more than 10000 bytes"):
+    with pytest.raises(UsageError, match=r"^line 1: more than 10000 bytes"):
         numbered(Chunks([b"x" * 1000] * 11))
+    with pytest.raises(UsageError, match=r"^line 4: more than 10000 bytes"):
+        numbered(Chunks([b"a\nb", b"c\n\n", b"x" * 9000, b"x" * 2000 + b"\ny"]))
     assert len(numbered(Chunks([b"x" * 1000] * 9))) == 1
 
 

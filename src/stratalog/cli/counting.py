@@ -34,11 +34,9 @@ def counted(sources: Sources, count: Count, reporter: Reporter) -> Iterator[Part
         except StorageError as error:
             if vanished(source, error):
                 reporter.warn_vanished(error.path)
-            else:
-                reporter.fail(error)
-            continue
-        if partition.unread_files and not partition.segments:
-            continue  # nothing was counted, which is not zero
+                continue
+            reporter.fail(error)
+            partition = _unread(source)
         for segment in partition.segments:
             done += segment.file.size_bytes
             if segment.status == "torn":
@@ -46,6 +44,22 @@ def counted(sources: Sources, count: Count, reporter: Reporter) -> Iterator[Part
             elif segment.status == "damaged":
                 reporter.fail(segment.file.end.error())
         yield partition
+
+
+def _unread(source: PartitionSource) -> PartitionCount:
+    """A partition of which nothing could be read."""
+    return PartitionCount(
+        source=source,
+        segments=(),
+        start_offset=0,
+        end_offset=0,
+        unread_files=max(1, len(source.segments)),
+    )
+
+
+def _is_unread(count: PartitionCount) -> bool:
+    """Whether nothing was counted, which is not zero."""
+    return bool(count.unread_files) and not count.segments
 
 
 def _file_rows(counts: Iterable[PartitionCount]) -> Iterator[dict[str, Any]]:
@@ -58,13 +72,15 @@ def _file_rows(counts: Iterable[PartitionCount]) -> Iterator[dict[str, Any]]:
 
 def _partition_rows(counts: Iterable[PartitionCount]) -> Iterator[dict[str, Any]]:
     for count in counts:
+        if _is_unread(count):
+            continue
         place = count.source.place
         yield {
             "topic": None if place is None else place.topic,
             "partition": None if place is None else place.partition,
             "start_offset": count.start_offset,
             "end_offset": count.end_offset,
-            **asdict(tally(count.segments)),
+            **asdict(tally(count.segments, count.unread_files)),
         }
 
 
@@ -74,8 +90,12 @@ def _topic_rows(counts: Iterable[PartitionCount]) -> Iterator[dict[str, Any]]:
         place = count.source.place
         topics.setdefault(None if place is None else place.topic, []).append(count)
     for topic, held in topics.items():
-        segments = chain.from_iterable(count.segments for count in held)
-        yield {"topic": topic, "partitions": len(held), **asdict(tally(segments))}
+        read = [count for count in held if not _is_unread(count)]
+        if not read:
+            continue
+        segments = chain.from_iterable(count.segments for count in read)
+        sums = tally(segments, sum(count.unread_files for count in held))
+        yield {"topic": topic, "partitions": len(read), **asdict(sums)}
 
 
 ROWS: Final[dict[str, Rows]] = {

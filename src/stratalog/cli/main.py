@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 
-from stratalog.cli.reporter import IO_REFUSED, exit_code_of
+from stratalog.cli.reporter import INTERRUPTED, IO_REFUSED, exit_code_of
 from stratalog.cli.terminal import printable
 from stratalog.errors import StratalogError
 
@@ -20,11 +20,13 @@ __all__ = ["Verbs", "main"]
 
 VERBS: Final = ("cat", "count", "ls", "produce", "spark", "verify")
 
-_INTERRUPTED: Final = 130
-
 
 class Verbs(click.Group):
     """Knows the verbs by name, and what each way of failing means."""
+
+    def main(self, *args: Any, **settings: Any) -> Any:
+        _fill_closed_streams()
+        return super().main(*args, **settings)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(VERBS)
@@ -53,7 +55,19 @@ class Verbs(click.Group):
             _forget_stdout()
             ctx.exit(IO_REFUSED)
         except KeyboardInterrupt:
-            ctx.exit(_INTERRUPTED)
+            ctx.exit(INTERRUPTED)
+
+
+def _fill_closed_streams() -> None:
+    """Of standard streams that are closed, take the numbers: a file of the log that got one would get
+    what others write there. Without stderr nobody wants to hear."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def _say(text: str) -> None:

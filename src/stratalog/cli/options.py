@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import click
 
+from stratalog.records.layout import INT64_MAX
+
 __all__ = ["COLUMNS", "OFFSETS", "PATHS", "SIZE", "TIME", "limits", "partitions"]
 
 _UNITS: Final = {
@@ -29,7 +31,10 @@ class _SizeType(click.ParamType[int]):
         match = _SIZE.fullmatch(value.strip())
         if match is None or match[2].lower() not in _UNITS:
             self.fail(f"{value!r} is not a size: write 10MiB, 64KB or bytes", param, ctx)
-        return int(match[1]) * _UNITS[match[2].lower()]
+        size = int(match[1]) * _UNITS[match[2].lower()]
+        if size > INT64_MAX:
+            self.fail(f"{value!r} is more than any file has", param, ctx)
+        return size
 
 
 class _TimeType(click.ParamType[int]):

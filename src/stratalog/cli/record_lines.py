@@ -62,15 +62,17 @@ def _lines(stream: Stream) -> Iterator[Iterable[bytes]]:
     """Whole lines without their ends, as many as one read brought."""
     begun: list[bytes] = []  # the parts of a line whose end has not come
     size = 0
+    number = 1  # of that line
     while chunk := _read(stream):
         head, *lines = chunk.split(b"\n")
         begun.append(head)
         size += len(head)
         if size > _LINE_BYTES_MAX:
-            raise UsageError(f"a line of more than {_LINE_BYTES_MAX} bytes is no record")
+            raise UsageError(f"line {number}: more than {_LINE_BYTES_MAX} bytes are no record")
         if lines:
             rest = lines.pop()
             yield [b"".join(begun), *lines]
+            number += 1 + len(lines)
             begun, size = [rest], len(rest)
     if size:
         yield [b"".join(begun)]
@@ -97,6 +99,8 @@ def _ndjson(line: bytes) -> RecordFields | None:
         raise UsageError(f"not JSON: {error.msg}") from None
     if not isinstance(fields, dict) or not {"key", "value"} & fields.keys():
         raise UsageError("a record is an object with a 'value', and perhaps a 'key'")
+    if fields.get("is_control"):
+        raise UsageError("a control record ends a transaction: it cannot be appended as a record")
     record: RecordFields = {
         "key": _decoded(fields, "key"),
         "value": _decoded(fields, "value"),

@@ -23,7 +23,7 @@ from stratalog.errors import StorageError, UsageError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FORMATS", "Output", "choose_output", "render"]
+__all__ = ["FORMATS", "Output", "check_output", "choose_output", "render"]
 
 _SUFFIXES: Final = {
     ".arrow": "arrow", ".arrows": "arrow", ".csv": "csv", ".json": "json", ".jsonl": "ndjson",
@@ -55,6 +55,17 @@ def choose_output(format_name: str | None, path: str | None, *, is_terminal: boo
     return Output(format_name, path)
 
 
+def check_output(output: Output) -> None:
+    """Fail now as :func:`render` would: a command that writes must not have done so for nothing."""
+    if output.path is None:
+        if sys.stdout is None:
+            raise UsageError("there is no standard output to write to: add --out FILE")
+        return
+    # Made, and taken away again: held open, it would be among what the command lists.
+    _new_file(output.path).close()
+    os.unlink(output.path)
+
+
 def render(result: Result, output: Output, *, before_output: Callable[[], None]) -> None:
     """Show a result. ``before_output`` is called before anything is written."""
     with _opened(output) as sink:
@@ -68,16 +79,19 @@ def _opened(output: Output) -> Iterator[BinaryIO]:
             yield sink
             sink.flush()  # here, where a closed pipe is still understood
         return
+    with _new_file(output.path) as file:
+        yield file
+
+
+def _new_file(path: str) -> BinaryIO:
     try:
         # Only a new file: what is there may be the very log that is being read.
-        file = open(output.path, "xb")  # noqa: SIM115
+        return open(path, "xb")
     except FileExistsError:
-        raise UsageError(f"{output.path} is there already: name a new file for --out") from None
+        raise UsageError(f"{path} is there already: name a new file for --out") from None
     except OSError as error:
         detail = (error.strerror or str(error)).lower()
-        raise StorageError(detail, path=output.path, errno=error.errno) from None
-    with file:
-        yield file
+        raise StorageError(detail, path=path, errno=error.errno) from None
 
 
 @contextmanager
@@ -302,8 +316,17 @@ def _arrow_batch(fields: Sequence[Field], chunk: Chunk, schema: pa.Schema) -> pa
         listed = [values.value] * chunk.rows if isinstance(values, Same) else values
         if field.kind is Kind.JSON:
             listed = [json.dumps(value) for value in listed]
+        elif field.kind is Kind.TEXT:
+            listed = [_utf8(value) for value in listed]
         arrays.append(pa.array(listed, column.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _utf8(text: str | None) -> str | None:
+    """Arrow's text is UTF-8: of a path that is not, the bytes stand there as a table shows them."""
+    if text is None or text.isascii():
+        return text
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 Renderer = Callable[[Result, BinaryIO, Callable[[], None]], None]

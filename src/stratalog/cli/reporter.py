@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from stratalog.inspect.sources import Sources
     from stratalog.storage.walk_file import FileEnd
 
-__all__ = ["FINDINGS", "IO_REFUSED", "USAGE", "Reporter", "exit_code_of"]
+__all__ = ["FINDINGS", "INTERRUPTED", "IO_REFUSED", "USAGE", "Reporter", "exit_code_of"]
 
 FINDINGS: Final = 1
 USAGE: Final = 2
 IO_REFUSED: Final = 3
+INTERRUPTED: Final = 130
 
 _PROGRESS_AFTER_SECONDS: Final = 1.0
 _PROGRESS_EVERY_SECONDS: Final = 0.2
@@ -66,6 +67,10 @@ class Reporter:
     def found(self) -> None:
         """Something is wrong with the bytes, and the output tells of it."""
         self.exit_code = max(self.exit_code, FINDINGS)
+
+    def interrupted(self) -> None:
+        """Ctrl-C, by a command that has something to show all the same."""
+        self.exit_code = INTERRUPTED
 
     def until_failure(self, items: Iterable[Item]) -> Iterator[Item]:
         """The items; where bytes or the system fail, that is reported and the items end."""

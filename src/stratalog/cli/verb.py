@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from stratalog.cli.render import FORMATS, choose_output, render
+from stratalog.cli.render import FORMATS, check_output, choose_output, render
 from stratalog.cli.reporter import Reporter
 
 __all__ = ["Verb"]
@@ -34,8 +34,11 @@ class Verb(click.Command):
 
     def invoke(self, ctx: click.Context) -> None:
         output = choose_output(
-            ctx.params.pop("output"), ctx.params.pop("out"), is_terminal=sys.stdout.isatty()
+            ctx.params.pop("output"),
+            ctx.params.pop("out"),
+            is_terminal=sys.stdout is not None and sys.stdout.isatty(),
         )
+        check_output(output)
         reporter = ctx.obj = Reporter()
         try:
             render(super().invoke(ctx), output, before_output=reporter.erase_progress)

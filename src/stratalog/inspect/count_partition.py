@@ -35,7 +35,7 @@ __all__ = [
     "tally",
 ]
 
-State = Literal["ok", "torn", "damaged"]
+State = Literal["ok", "torn", "unread", "damaged"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +82,10 @@ class Tally:
     status: State
 
 
-def tally(segments: Iterable[SegmentCount]) -> Tally:
-    """The sums, the least and the largest, and the worst."""
+def tally(segments: Iterable[SegmentCount], unread_files: int = 0) -> Tally:
+    """The sums, the least and the largest, and the worst; also of so many files that could not be read."""
     listed = list(segments)
     files = [segment.file for segment in listed]
-    states = {segment.status for segment in listed}
     return Tally(
         segments=len(files),
         records=sum(file.records for file in files),
@@ -100,8 +99,17 @@ def tally(segments: Iterable[SegmentCount]) -> Tally:
         last_offset=max((n for file in files if (n := file.last_offset) is not None), default=None),
         first_time=min((t for file in files if (t := file.first_time) is not None), default=None),
         last_time=max((t for file in files if (t := file.last_time) is not None), default=None),
-        status="damaged" if "damaged" in states else "torn" if "torn" in states else "ok",
+        status=_worst(listed, unread_files),
     )
+
+
+def _worst(segments: list[SegmentCount], unread_files: int) -> State:
+    states = {segment.status for segment in segments}
+    if "damaged" in states:
+        return "damaged"
+    if unread_files:
+        return "unread"
+    return "torn" if "torn" in states else "ok"
 
 
 def count_partition(

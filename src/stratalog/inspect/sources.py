@@ -280,9 +280,13 @@ def _segments(folder: str, settled: SettledFolder) -> tuple[str, ...]:
 
 
 def _named_files(paths: list[str]) -> Iterator[PartitionSource]:
-    """Segments by their folder; a file whose name is no segment's stands for itself."""
+    """Segments by their folder; a file whose name is no segment's stands for itself. One that is named
+    twice is read once, under the name that came first."""
+    spellings: dict[str, str] = {}
+    for path in paths:
+        spellings.setdefault(os.path.abspath(path), path)
     groups: dict[str, list[str]] = {}
-    for path in segments_in_order(paths):
+    for path in segments_in_order(list(spellings.values())):
         whole = os.path.abspath(path)
         is_segment = parse_segment_name(os.path.basename(path)) is not None
         groups.setdefault(os.path.dirname(whole) if is_segment else whole, []).append(path)

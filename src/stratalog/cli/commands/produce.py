@@ -8,17 +8,19 @@ from typing import Final, cast
 
 import click
 
-from stratalog.cli.record_lines import INPUTS, RecordLine, Stream, read_records
+from stratalog.cli.record_lines import INPUTS, Stream, read_records
+from stratalog.cli.record_target import PARTITIONS_MAX, RecordTarget, very_many
 from stratalog.cli.reporter import Reporter
 from stratalog.cli.result import Chunk, Field, Kind, Result, chunk_of_rows
 from stratalog.cli.verb import Verb
-from stratalog.errors import InvalidRecordError, UsageError
+from stratalog.errors import StorageError, StratalogError, UsageError
 from stratalog.manager.logs import Logs, open_logs
+from stratalog.storage.log_config import LogConfig
+from stratalog.storage.names import FOREIGN_ROOT_DIRS, partition_dir_name
+from stratalog.types import TopicPartition
 
 __all__ = ["command"]
 
-#: A new topic gets no more than so many by itself: a wrong number must not fill the disk with folders.
-_PARTITIONS_MAX: Final = 1000
 _CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 _FIELDS: Final = (
@@ -70,25 +72,63 @@ def command(
     them are on the disk. A line that is no record ends it; those before it were appended.
     """
     wanted = _configs(configs)
+    _check(topic, partition, partitions, wanted)
     if sys.stdin is None:
         raise UsageError("there is no standard input to read records from")
-    target = _Target(topic, partition, compression)
-    with open_logs(directory) as logs:
-        for damage in logs.damage:
-            reporter.warn(str(damage))
-        if topic not in logs.topics():
-            logs.create(topic, partitions or 1 + (partition or 0), wanted)
-            target.may_grow = partitions is None
-        elif wanted or partitions:
-            reporter.warn(f"topic {topic!r} is there already: its configs and partitions stay")
-        try:
-            for some in read_records(cast("Stream", sys.stdin.buffer), kind):
-                target.append(logs, some)
-        except UsageError as error:
-            reporter.fail(error)
-        for note in target.recovered(logs):
-            reporter.warn(note)
-    return Result(fields=_FIELDS, chunks=_chunks(target.rows()))
+    target = RecordTarget(topic, partition, compression)
+    rows: list[tuple[object, ...]] = []
+    try:
+        with open_logs(directory) as logs:
+            for damage in logs.damage:
+                reporter.warn(str(damage))
+            if topic not in logs.topics():
+                logs.create(topic, partitions or _partitions_for(partition), wanted)
+                target.may_grow = partitions is None
+            elif wanted or partitions:
+                reporter.warn(f"topic {topic!r} is there already: its configs and partitions stay")
+            _append_input(logs, target, kind, reporter)
+            rows = target.rows(logs)
+            for note in target.recovered(logs):
+                reporter.warn(note)
+    except StorageError as error:
+        if not rows:
+            raise
+        reporter.fail(error)  # the closing failed: who has to mend it must know what was appended
+    return Result(fields=_FIELDS, chunks=_chunks(rows))
+
+
+def _check(
+    topic: str, partition: int | None, partitions: int | None, configs: dict[str, str]
+) -> None:
+    """What can be told of a command line before anything is opened: a wrong one changes nothing."""
+    LogConfig.of(configs)
+    folder = partition_dir_name(TopicPartition(topic, 0))
+    if folder in FOREIGN_ROOT_DIRS:
+        raise UsageError(f"{topic!r} is no topic to append to: Kafka keeps its own in {folder}")
+    if partition is not None and partitions is not None and partition >= partitions:
+        raise UsageError(
+            f"-p {partition} is not among --partitions {partitions}: they count from 0"
+        )
+
+
+def _partitions_for(partition: int | None) -> int:
+    """How many a new topic needs for the one that was named."""
+    if partition is None:
+        return 1
+    if partition >= PARTITIONS_MAX:
+        raise UsageError(very_many(partition))
+    return partition + 1
+
+
+def _append_input(logs: Logs, target: RecordTarget, kind: str, reporter: Reporter) -> None:
+    """Append until the end, or until something fails: the rows are shown then, too."""
+    try:
+        for some in read_records(cast("Stream", sys.stdin.buffer), kind):
+            target.append(logs, some)
+    except StratalogError as error:
+        reporter.fail(error)
+    except KeyboardInterrupt:
+        reporter.interrupted()
 
 
 def _configs(given: Iterable[str]) -> dict[str, str]:
@@ -101,93 +141,6 @@ def _configs(given: Iterable[str]) -> dict[str, str]:
             raise UsageError(f"{name} is given twice")
         configs[name] = value
     return configs
-
-
-class _Target:
-    """The topic that records go to, and what went there."""
-
-    def __init__(self, topic: str, partition: int | None, compression: str) -> None:
-        self._topic = topic
-        self._partition = partition
-        self._compression = compression
-        self._spans: dict[int, list[int]] = {}  # records, first and last offset
-        #: A new topic of which nobody said how many partitions it has gets those that records name.
-        self.may_grow = False
-
-    def append(self, logs: Logs, lines: list[RecordLine]) -> None:
-        if self._partition is None:
-            lines, error = self._with_partitions(logs, lines)
-        else:
-            error = None
-        if lines:
-            self._append(logs, lines)
-        if error is not None:
-            raise error
-
-    def _with_partitions(
-        self, logs: Logs, lines: list[RecordLine]
-    ) -> tuple[list[RecordLine], UsageError | None]:
-        """The lines up to the first that names a partition which cannot be had, and that error."""
-        known = set(logs.topic(self._topic).partitions)
-        limit = _PARTITIONS_MAX if self.may_grow else 0
-        for at, (number, fields) in enumerate(lines):
-            named = fields.get("partition")
-            if named is not None and named not in known and named >= limit:
-                lines, error = lines[:at], self._no_partition(number, named, len(known))
-                break
-        else:
-            error = None
-        wanted = {fields["partition"] for _, fields in lines if "partition" in fields}
-        if not wanted <= known:
-            logs.add_partitions(self._topic, max(wanted) + 1)
-        return lines, error
-
-    def _no_partition(self, number: int, named: int, known: int) -> UsageError:
-        if self.may_grow:
-            return UsageError(
-                f"line {number}: partition {named} is one of very many: say how many the topic is to "
-                "have with --partitions"
-            )
-        return UsageError(
-            f"line {number}: topic {self._topic!r} has no partition {named}: it has {known}; name one "
-            "for all records with -p"
-        )
-
-    def _append(self, logs: Logs, lines: list[RecordLine]) -> None:
-        try:
-            written = logs.append_by_partition(
-                self._topic,
-                [fields for _, fields in lines],
-                partition=self._partition,
-                codec=self._compression,
-                sync=False,  # closing does it, once
-            )
-        except InvalidRecordError as error:
-            raise UsageError(f"line {lines[0].number} to {lines[-1].number}: {error}") from None
-        for number, result in written.items():
-            span = self._spans.setdefault(number, [0, result.first_offset, result.last_offset])
-            span[0] += result.last_offset - result.first_offset + 1
-            span[2] = result.last_offset
-
-    def recovered(self, logs: Logs) -> Iterator[str]:
-        """What recovery cut off the partitions, or split, before anything was appended."""
-        for number in sorted(self._spans):
-            log = logs.partition(self._topic, number)
-            for base, parts in log.report.split_segments:
-                yield (
-                    f"{log.folder}: the segment at {base} held more offsets than its index can say, and "
-                    f"was split before anything was appended; now there are segments at "
-                    f"{', '.join(map(str, parts))}"
-                )
-            for cut in log.report.cuts:
-                kept = "" if cut.kept_as is None else f"; the bytes are kept in {cut.kept_as}"
-                yield (
-                    f"{cut.path}: {cut.size_bytes} bytes were cut off at byte {cut.position}, offset "
-                    f"{cut.from_offset}, before anything was appended: {cut.detail}{kept}"
-                )
-
-    def rows(self) -> list[tuple[object, ...]]:
-        return [(self._topic, each, *span) for each, span in sorted(self._spans.items())]
 
 
 def _chunks(rows: list[tuple[object, ...]]) -> Iterator[Chunk]:
