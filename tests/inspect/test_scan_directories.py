@@ -231,8 +231,8 @@ def test_segments_that_retention_deleted_are_left_out_and_told(live, first):
         for path in paths[: first + 2]:
             Path(path).unlink()
 
-    files.before[name_of(paths[first])] = [delete]
     s = stratalog.scan(root, columns=["offset"], file_system=files)
+    files.before[name_of(paths[first])] = [delete]
     gone = range(6 * first, 6 * first + 12)
     assert offsets_of(s) == [offset for offset in range(30) if offset not in gone]
     assert s.vanished == [paths[first]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from stratalog.inspect.counter import Counter
+from stratalog.inspect.hidden_batches import judged
 from stratalog.inspect.times import LatestTime, first_time
 from stratalog.records.compression import DECOMPRESSED_SIZE_MAX_DEFAULT
 from stratalog.records.layout import Check, Ending
@@ -85,6 +86,8 @@ def count_file(
             start=start,
         )
         *_, pause = pauses
+        if log_file.size == whole.size:
+            pause = judged(whole, pause)
         place = log_file.topic_partition
         return FileCount(
             path=path,

@@ -9,6 +9,7 @@ from typing import Final
 from stratalog.inspect.bounds import Bounds, part_within
 from stratalog.inspect.count import FileCount, next_offset
 from stratalog.inspect.decode_file import decode_file
+from stratalog.inspect.hidden_batches import judged
 from stratalog.inspect.segment_order import segment_spans
 from stratalog.inspect.times import LatestTime
 from stratalog.records.columns import Pause, RegionDecoder, Selection, Taken
@@ -55,6 +56,7 @@ def count_within(
         for pause in decode_file(log_file, decoder, progress, start=start):
             seen.add(decoder.take())
             end = pause
+        end = judged(log_file, end)
         place = log_file.topic_partition
         return FileCount(
             path=path,

@@ -7,12 +7,14 @@ appended since, and notices when the segment was cut, or is another.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from stratalog.errors import CorruptionError
 from stratalog.inspect.segment_order import SegmentSpan, segment_spans
 from stratalog.inspect.segment_tail import SegmentTail, find_tail, walk_tail
 from stratalog.inspect.sources import PartitionSource, with_fresh_listing
+from stratalog.records.layout import Reason
 from stratalog.storage.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.names import parse_data_name
 from stratalog.storage.txn_index import AbortedTxn
@@ -26,11 +28,13 @@ __all__ = ["EndsCache", "PartitionEnds", "partition_ends"]
 @dataclass(frozen=True, slots=True)
 class PartitionEnds:
     """A partition holds ``start`` up to but not including ``end``. From ``stable`` on, a transaction is
-    still open: None where that was not asked."""
+    still open: None where that was not asked. Where it goes on behind its end with ``damage``, nobody knows
+    what follows."""
 
     start: int
     end: int
     stable: int | None = None
+    damage: CorruptionError | None = field(default=None, compare=False)
 
 
 def partition_ends(
@@ -62,13 +66,19 @@ class EndsCache:
         path = source.segments[-1]
         known = self._tails.get(source.folder)
         found = None
-        if known is not None and known.path == path and known.last_header:
+        if known is not None and known.path == path and self._leads_on(known):
             found = walk_tail(known, self._file_system)
         if found is None:
             *_, span = segment_spans(source.segments)
             found = find_tail(span, self._file_system)
         self._tails[source.folder] = found
         return found
+
+    def _leads_on(self, known: SegmentTail) -> bool:
+        """Whether something is known by which the file is recognized, or it is as it was."""
+        if known.last_header:
+            return True
+        return known.stat is not None and known.stat == self._file_system.stat(known.path)
 
     def aborted(self, source: PartitionSource) -> tuple[AbortedTxn, ...]:
         """The aborted transactions whose markers lie in the last segment, from its batches: of what its
@@ -88,7 +98,7 @@ class EndsCache:
             end = min(end, source.visible_end)
         start = min(self._start(source), end)
         last_stable = end if unstable is None else max(min(unstable, end), start)
-        return PartitionEnds(start, end, last_stable if stable else None)
+        return PartitionEnds(start, end, last_stable if stable else None, _damage(source, tail))
 
     def _start(self, source: PartitionSource) -> int:
         """As Kafka has it: what is checkpointed, or the first segment's own start if that is higher."""
@@ -114,6 +124,15 @@ class EndsCache:
             self._transactions[source.folder] = known
         self._tails[source.folder] = known.tail
         return known
+
+
+def _damage(source: PartitionSource, tail: SegmentTail | None) -> CorruptionError | None:
+    """What is wrong at the end, unless it lies behind all that is shown (see ``partition_reader``)."""
+    if tail is None or tail.damage is None:
+        return None
+    is_behind = source.visible_end is not None and tail.next_offset >= source.visible_end
+    is_order = tail.damage.reason == Reason.OFFSET_ORDER.name.lower()
+    return None if is_behind and not is_order else tail.damage
 
 
 def _has_transactions(source: PartitionSource) -> bool:

@@ -15,6 +15,7 @@ from stratalog.errors import StorageError, UsageError
 from stratalog.inspect.batch_at import offsets_behind
 from stratalog.inspect.bounds import Bounds, bounds_of, part_within, spans_within
 from stratalog.inspect.decode_file import decode_file
+from stratalog.inspect.hidden_batches import judged
 from stratalog.inspect.offset_range import OffsetRange
 from stratalog.inspect.segment_order import SegmentSpan
 from stratalog.inspect.sources import PartitionSource, relisted, vanished, with_fresh_listing
@@ -79,9 +80,12 @@ class PartitionReader:
                 part = part_within(span, bounds, log_file.size, self._file_system)
                 decoder = self._decoder_for(bounds)
                 yield from self._file(log_file, decoder, *part)
+                end = self.ends[-1]
+                is_last = span.path == source.segments[-1]
+                if is_last:
+                    end = self.ends[-1] = replace(end, pause=judged(log_file, end.pause))
             reached = max(reached, decoder.expected_offset)
-            end = self.ends[-1]
-            is_torn = span.path == source.segments[-1] and end.pause.ending == Ending.INCOMPLETE
+            is_torn = is_last and end.pause.ending == Ending.INCOMPLETE
             if not end.is_clean and not is_torn:
                 if _is_hidden(source, end.pause, decoder.expected_offset):
                     return

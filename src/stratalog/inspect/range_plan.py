@@ -29,7 +29,7 @@ from stratalog.inspect.time_offsets import first_of_time
 from stratalog.records.layout import INT64_MAX
 from stratalog.storage.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.log_view import Isolation
-from stratalog.storage.names import FileKind
+from stratalog.storage.names import V07_SUFFIX, FileKind
 from stratalog.storage.segment import read_aborted
 from stratalog.storage.txn_index import AbortedTxn, collect_aborted
 
@@ -247,9 +247,9 @@ class _Planning:
         if start >= end:
             return ()
         for span in segment_spans(source.segments):
-            if span.base_offset is None or (
-                span.next_offset is not None and span.next_offset <= start
-            ):
+            if span.base_offset is None or span.path.endswith(V07_SUFFIX):
+                continue  # no segment by its name, or of 0.7: neither has an index, nor transactions
+            if span.next_offset is not None and span.next_offset <= start:
                 continue
             some, is_complete = collect_aborted(self._aborted_in(source, span), start, end)
             found += some

@@ -19,6 +19,7 @@ from stratalog.errors import StorageError, StratalogError, UsageError
 from stratalog.inspect.batch_at import is_batch_at, offsets_behind
 from stratalog.inspect.count import next_offset
 from stratalog.inspect.decode_file import decode_file
+from stratalog.inspect.hidden_batches import judged
 from stratalog.inspect.partition_ends import EndsCache
 from stratalog.inspect.range_plan import LogRange, SegmentSlice, plan_slices
 from stratalog.inspect.segment_check import check_segment
@@ -180,7 +181,7 @@ class _Reading:
             if self._reached >= part.end or behind.first >= part.end:
                 return Pause(position, Ending.END)
             if limit >= log_file.size:
-                return pause
+                return judged(log_file, pause)
             limit, more = min(position + more, log_file.size), 2 * more
 
     def _position(self, part: SegmentSlice, log_file: LogFile) -> int:
@@ -264,9 +265,11 @@ class _Reading:
             self._lose(first)
 
     def _tell_loss(self) -> None:
-        """Where the log ends before the range does, it was cut."""
+        """Where the log ends before the range does, it was cut; or it goes on, and nobody can read it."""
         ends = EndsCache(self._files).ends_of(self._source)
         if ends.end < self._end:
+            if ends.damage is not None:
+                raise ends.damage
             self._lose(self._end)
 
     def _lose(self, end: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from typing import Final
 
+from stratalog.inspect.hidden_batches import judged
 from stratalog.inspect.segment_order import SegmentSpan
 from stratalog.records import kernel
 from stratalog.records.columns import Pause, Selection
@@ -41,6 +42,7 @@ def check_segment(span: SegmentSpan, file_system: FileSystem, selection: Selecti
 
     with open_log_file(span.path, file_system) as log_file:
         *_, end = walk_windows(log_file, step, max_batch_bytes=selection.max_batch_bytes)
+        end = judged(log_file, end)
     if end.ending == Ending.END and span.next_offset is not None and expected > span.next_offset:
         return Pause(end.position, Ending.CORRUPT, Reason.OFFSET_ORDER)
     return end

@@ -7,10 +7,12 @@ believed again only where the last batch of it still lies where it lay, with the
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from stratalog.errors import CorruptionError
 from stratalog.inspect.count import count_file
+from stratalog.inspect.hidden_batches import judged
 from stratalog.inspect.segment_order import SegmentSpan
 from stratalog.inspect.segment_search import SegmentSearch
 from stratalog.records import kernel
@@ -27,7 +29,7 @@ from stratalog.records.layout import (
 from stratalog.storage.filesystem import FileStat, FileSystem
 from stratalog.storage.log_file import LogFile, Window, open_log_file
 from stratalog.storage.segment_scan import RowsSeen
-from stratalog.storage.walk_file import walk_windows
+from stratalog.storage.walk_file import FileEnd, walk_windows
 
 __all__ = ["SegmentTail", "find_tail", "walk_tail"]
 
@@ -45,8 +47,11 @@ class SegmentTail:
     next_offset: int
     last_position: int = 0
     last_header: bytes = b""
-    #: What the file was like then; None where its end was not whole, so that nothing follows from it.
+    #: What the file was like then: as long as it is so, it ends here. None where that does not follow, for
+    #: what is written into zeros that were set aside changes neither the size nor, within a moment, the time.
     stat: FileStat | None = None
+    #: What the file goes on with from here, where that is neither its end nor what a writer is at.
+    damage: CorruptionError | None = field(default=None, compare=False)
 
 
 def find_tail(span: SegmentSpan, file_system: FileSystem) -> SegmentTail:
@@ -54,7 +59,9 @@ def find_tail(span: SegmentSpan, file_system: FileSystem) -> SegmentTail:
     with SegmentSearch(span, file_system) as search:
         if not search.is_searchable:
             counted = count_file(span.path, file_system=file_system)
-            return SegmentTail(span.path, counted.end.pause.position, counted.next_offset)
+            end = counted.end
+            damage = end.error() if end.pause.ending == Ending.CORRUPT else None
+            return SegmentTail(span.path, end.pause.position, counted.next_offset, damage=damage)
         known = SegmentTail(span.path, search.last_entry(), search.base_offset)
     found = walk_tail(known, file_system)
     assert found is not None, "there was no batch to be missed"
@@ -77,7 +84,7 @@ def walk_tail(
         *_, pause = walk_windows(
             log_file, walk.step, max_batch_bytes=_BATCH_BYTES_MAX, start=known.position
         )
-        return _ended(log_file, known, walk, pause, stat)
+        return _ended(log_file, known, walk, judged(log_file, pause), stat)
 
 
 def _ended(
@@ -87,15 +94,35 @@ def _ended(
     if walk.last_position != known.last_position or not header:
         size = min(BATCH_HEADER_SIZE, pause.position - walk.last_position)
         header = log_file.file.read(walk.last_position, size)
-    is_whole = pause.ending == Ending.END and stat is not None and stat.size == log_file.size
+    is_read = stat is not None and stat.size == log_file.size
+    stays = pause.ending == Ending.END or pause.reason == Reason.SHORT_TAIL
     return SegmentTail(
         known.path,
         pause.position,
         walk.next_offset,
         walk.last_position,
         header,
-        stat if is_whole else None,
+        stat if is_read and stays else None,
+        _damage(log_file, walk, pause),
     )
+
+
+def _damage(log_file: LogFile, walk: _Walk, pause: Pause) -> CorruptionError | None:
+    """What is wrong at the end. A writer may have been just there: it is looked at once more."""
+    if pause.ending != Ending.CORRUPT:
+        return None
+    if pause.reason != Reason.SHORT_TAIL:
+        known = SegmentTail(log_file.path, pause.position, walk.next_offset)
+        pauses = walk_windows(
+            replace(log_file, size=log_file.file.size()),
+            _Walk(known, None).step,
+            max_batch_bytes=_BATCH_BYTES_MAX,
+            start=pause.position,
+        )
+        *_, again = pauses
+        if again != pause:
+            return None
+    return FileEnd(log_file.path, log_file.size, pause).error()
 
 
 class _Walk:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from stratalog.errors import StorageError, UsageError
 from stratalog.inspect.folder_notes import partition_notes, root_notes
+from stratalog.inspect.leftovers import without_leftovers
 from stratalog.inspect.log_starts import LogStarts
 from stratalog.inspect.partition_filter import EVERYTHING, PartitionFilter
 from stratalog.inspect.segment_order import segments_in_order
@@ -212,6 +213,7 @@ class _Finder:
             swapped=frozenset(settled.swapped),
             is_listed=True,
         )
+        source = without_leftovers(source, self._file_system)
         if place is not None and not is_marked_partition_dir(name):
             root = self._roots[whole] = os.path.dirname(whole)
             source = replace(source, log_start=self._starts.of(root, place))
@@ -323,15 +325,17 @@ def vanished(source: PartitionSource, error: StorageError) -> bool:
 
 def relisted(source: PartitionSource, file_system: FileSystem | None = None) -> PartitionSource:
     """The same partition as it is now; without segments where its folder is gone."""
+    files = file_system or OsFileSystem()
     try:
-        settled = read_settled(file_system or OsFileSystem(), source.folder)
+        settled = read_settled(files, source.folder)
     except StorageError as error:
         if error.errno != errno.ENOENT:
             raise
         return replace(source, segments=(), swapped=frozenset())
-    return replace(
+    listed = replace(
         source, segments=_segments(source.folder, settled), swapped=frozenset(settled.swapped)
     )
+    return without_leftovers(listed, files)
 
 
 def with_fresh_listing(

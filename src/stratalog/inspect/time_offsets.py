@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stratalog.errors import CorruptionError
+from stratalog.inspect.partition_ends import partition_ends
 from stratalog.inspect.segment_order import SegmentSpan, segment_spans
 from stratalog.inspect.segment_search import SegmentSearch
 from stratalog.inspect.segment_tail import find_tail
@@ -21,9 +22,12 @@ def offset_for_time(
 ) -> int | None:
     """The offset of the first record whose timestamp is ``time_ms`` or later; None where there is none.
     Control records count, as they do to Kafka. Nothing below the log's start does, nor anything of a
-    commit that is under way."""
+    commit that is under way. CorruptionError where there is none before damage: there may be one behind."""
     files = file_system or OsFileSystem()
-    return with_fresh_listing(source, files, lambda each: first_of_time(each, time_ms, files))
+    found = with_fresh_listing(source, files, lambda each: first_of_time(each, time_ms, files))
+    if found is None and (damage := partition_ends(source, files).damage) is not None:
+        raise damage
+    return found
 
 
 def first_of_time(

@@ -15,6 +15,7 @@ from typing import Final, Literal
 
 from stratalog.errors import StorageError
 from stratalog.inspect.counter import Counter
+from stratalog.inspect.hidden_batches import judged
 from stratalog.inspect.segment_order import is_last_segment, segments_in_order
 from stratalog.records import kernel
 from stratalog.records.columns import Pause
@@ -244,8 +245,10 @@ class _Verifier:
         if end.ending == Ending.END:
             return
         rest = self._log_file.size - end.position
+        torn = self._is_last_segment and not self._follows_damage(end.position)
+        if torn:
+            end = judged(self._log_file, end)
         if end.ending == Ending.INCOMPLETE:
-            torn = self._is_last_segment and not self._follows_damage(end.position)
             self._note(end, end.position, rest, "torn_tail" if torn else "damage", None)
             return
         sentence = f"{end.detail or end.error().detail}; {rest} bytes from here on were not checked"
@@ -305,4 +308,4 @@ def _first_offset(header: array[int]) -> int:
 
 
 def _with_detail(pause: Pause, detail: str) -> Pause:
-    return Pause(pause.position, pause.ending, pause.reason, detail)
+    return replace(pause, detail=detail)

@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stratalog.errors import CorruptionError, StorageError
-from stratalog.records.layout import Ending
 from stratalog.storage.filesystem import FileSystem
 from stratalog.storage.names import STRATALOG_COMMITS
 from stratalog.types import TopicPartition
@@ -64,7 +63,6 @@ class Journals:
 
     def _end_of(self, source: PartitionSource) -> int | None:
         """None where it cannot be told: who reads there is told why."""
-        from stratalog.inspect.count import count_file
         from stratalog.inspect.partition_ends import EndsCache
 
         if not source.segments:
@@ -73,14 +71,12 @@ class Journals:
             self._cache = EndsCache(self._file_system)
         try:
             tail = self._cache.tail(source)
-            if tail is None or tail.stat is not None:
-                return source.log_start if tail is None else tail.next_offset
-            # It ends in something else than a batch: torn, which is no harm, or damaged.
-            counted = count_file(source.segments[-1], file_system=self._file_system)
         except (StorageError, CorruptionError):
             return None
-        is_damaged = counted.end.pause.ending == Ending.CORRUPT
-        return None if is_damaged else counted.next_offset
+        if tail is None:
+            return source.log_start
+        # Torn is no harm.
+        return tail.next_offset if tail.damage is None else None
 
     def hidden(self, roots: Iterable[str]) -> dict[str, dict[TopicPartition, int]] | None:
         """By root, the offset from which on a partition must not be shown. None where everything has to be
