@@ -7,6 +7,7 @@ import json
 import pytest
 
 from stratalog.errors import UsageError
+from stratalog.spark.columns import check_schema
 from stratalog.spark.offsets import (
     EARLIEST,
     LATEST,
@@ -102,6 +103,7 @@ def test_the_strongest_way_to_say_a_start_wins():
         ({"subscribe": "a", "assign": '{"a": [0]}'}, "only one of them"),
         ({"subscribe": " , "}, "subscribe"),
         ({"subscribePattern": "("}, "subscribePattern"),
+        ({"subscribePattern": "[a-z&&[^x]]+"}, "subscribePattern.*set"),
         ({"startingOffsets": "latest"}, "batch read cannot start"),
         ({"startingOffsets": '{"a": {"0": -1}}'}, "batch read cannot start"),
         ({"endingOffsets": "earliest"}, "cannot end at the earliest"),
@@ -167,3 +169,12 @@ def test_patterns_of_paths(tmp_path):
         ReadOptions.of({"path": f"{tmp_path}/x*"}, is_stream=False)
     several = ReadOptions.of({"path": f"{tmp_path}/one, {tmp_path}/two"}, is_stream=False)
     assert len(several.paths) == 2
+
+
+def test_a_schema_may_not_promise_what_the_log_does_not():
+    """A task failed with a traceback at the first null."""
+    types = pytest.importorskip("pyspark.sql.types")
+    binary = types.BinaryType()
+    assert check_schema(types.StructType([types.StructField("value", binary)])) == ("value",)
+    with pytest.raises(UsageError, match="leave out NOT NULL"):
+        check_schema(types.StructType([types.StructField("value", binary, nullable=False)]))

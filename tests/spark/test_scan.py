@@ -87,6 +87,8 @@ CONDITIONS: list[tuple[str, float | None]] = [
     ("offset >= 7.5 AND offset < 9", 0.1),
     ("offset = '12'", None),
     ("topic > 'orders'", None),
+    ("OFFSET >= 290 AND timestamptype = 0", 0.1),
+    ("timestamp IN ('2023-11-14 22:13:25', '2023-11-14 22:13:26')", None),
 ]
 
 
@@ -119,6 +121,21 @@ def test_columns_that_only_the_condition_reads_are_not_answered(spark: Any, path
     frame = scan(spark, path, where="offset < 2 and topic = 'orders'", columns=["value", "headers"])
     assert frame.columns == ["value", "headers"]
     assert sorted(row.value for row in frame.collect()) == [b"orders %d" % n for n in range(4)]
+
+
+def test_a_condition_may_spell_columns_as_it_likes(spark: Any, path: str) -> None:
+    where = "OFFSET < 2 and Topic = 'orders' and timestamptype = 0"
+    found = scan(spark, path, where=where, columns=["value"]).collect()
+    assert sorted(row.value for row in found) == [b"orders %d" % n for n in range(4)]
+
+
+def test_what_a_read_refuses_the_fast_lane_refuses(spark: Any, path: str) -> None:
+    bounds = {"startingOffsets": '{"orders": {"0": 5, "1": 5}}', "subscribe": "orders"}
+    behind = {**bounds, "endingOffsets": '{"orders": {"0": 5, "1": 4}}'}
+    with pytest.raises(StratalogError, match="offset 5 is not in the log: it holds 0 up to 4"):
+        scan(spark, path, options=behind)
+    with pytest.raises(StratalogError, match="nowhere"):
+        scan(spark, path + "/nowhere", where="1 = 0")
 
 
 def test_an_upper_bound_of_times_saves_reading_where_lateness_is_known(
@@ -226,6 +243,7 @@ def test_most_of_these_conditions_are_known() -> None:
         ("timestamp'1970-01-01 00:00:01' > timestamp", Pruning(times_us=Interval(None, 999_999))),
         ("timestamp >= 'soon' and offset = 1", Pruning(offsets=Interval(1, 1))),
         ("key = 'a' and offset = 1", Pruning(offsets=Interval(1, 1))),
+        ("timestamp in ('1970-01-01 00:00:01') and offset = 1", Pruning(offsets=Interval(1, 1))),
         ("offset <> 5", EVERYTHING),
         ("offset = '5'", EVERYTHING),
         ("topic = 5", EVERYTHING),

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import stratalog
 from stratalog.manager.partitioner import partition_of_key
+from stratalog.spark.row_groups import RowGroups
+from stratalog.spark.staging import first_turn
+from stratalog.storage.commit_key import CommitKey
 
 pytestmark = pytest.mark.slow
 
@@ -119,6 +124,33 @@ def test_a_version_is_written_once(spark, tmp_path):
     write(rows(spark, 50), tmp_path / "logs", topic="t", txnAppId="load", txnVersion=6)
     write(rows(spark, 50), tmp_path / "logs", topic="t", txnAppId="other", txnVersion=1)
     assert len(records(tmp_path / "logs", "t")) == 150
+
+
+def test_one_name_may_write_to_several_topics(spark, tmp_path):
+    """The second topic got nothing, and nobody was told."""
+    for _ in range(2):
+        for topic in ("left", "right"):
+            write(rows(spark, 5), tmp_path / "logs", topic=topic, txnAppId="load", txnVersion=1)
+    assert [len(records(tmp_path / "logs", topic)) for topic in ("left", "right")] == [5, 5]
+
+
+def test_round_robin_goes_row_by_row(spark, tmp_path):
+    """All the rows of a task, and of every small batch of a stream, went to one partition."""
+    frame = rows(spark, 4000, partitions=1)
+    write(frame, tmp_path / "logs", topic="t", partitions=4, partitioner="roundRobin")
+    found = Counter(record.partition for record in records(tmp_path / "logs", "t"))
+    assert found == dict.fromkeys(range(4), 1000)
+
+
+def test_small_writes_of_one_owner_take_turns():
+    """Ten micro-batches of three rows without keys: all of them went to the same partition."""
+    used = set()
+    for version in range(8):
+        turn = first_turn(CommitKey("query", version), task=0)
+        groups = RowGroups({"t": 4}, topic="t", new_count=1, by_key=True, turn=turn)
+        batch = pa.record_batch({"value": [b"x"] * 3})
+        used |= {place.partition for place, _ in groups.of(batch)}
+    assert used == {0, 1, 2, 3}
 
 
 def test_a_task_that_fails_once_leaves_nothing_twice(spark, tmp_path):

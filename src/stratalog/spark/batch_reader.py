@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from stratalog.errors import OffsetOutOfRangeError
 from stratalog.spark.driver_errors import in_one_sentence
 from stratalog.spark.log_directories import LogDirectories
 from stratalog.spark.range_rows import read_ranges
@@ -42,11 +41,8 @@ class BatchReader(DataSourceReader):
         directories = LogDirectories(options)
         sources = directories.sources()
         ends = directories.ends(sources)
-        start = directories.resolve(options.start, sources, ends, is_start=True)
-        end = directories.resolve(options.end, sources, ends, is_start=False)
-        for place in sources:
-            if start[place] > end[place]:
-                raise OffsetOutOfRangeError(start[place], ends[place].start, end[place])
+        start, end = directories.bounds(sources, ends)
+        directories.check_end(options.end, ends, end)
         return [RangePartition(each) for each in directories.plan(sources, start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

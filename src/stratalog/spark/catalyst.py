@@ -47,13 +47,15 @@ def pruning_of(filtered: DataFrame) -> Pruning:
 
 
 def references_of(filtered: DataFrame) -> frozenset[str] | None:
-    """The columns that the condition reads; None where it cannot be asked."""
+    """The columns that the condition reads, in small letters; None where it cannot be asked."""
     plan = _analyzed(filtered)
     if plan is None:
         return None
     names: set[str] = set()
     while _name(plan) == "Filter":
-        names |= {str(each.name()) for each in _items(plan.condition().references().toSeq())}
+        names |= {
+            str(each.name()).lower() for each in _items(plan.condition().references().toSeq())
+        }
         plan = plan.child()
     return frozenset(names)
 
@@ -139,7 +141,7 @@ def _column(node: Any) -> str | None:
             node = inner
     if _name(node) != "AttributeReference":
         return None
-    name = str(node.name())
+    name = str(node.name()).lower()  # as the condition spells it
     if name in _NUMBERS or name == "topic":
         return name
     return None

@@ -124,4 +124,6 @@ def check_schema(schema: StructType) -> tuple[str, ...]:
             )
         if field.name != ours.name:
             raise UsageError(f"the column {field.name} is spelled {ours.name}")
+        if ours.nullable and not field.nullable:
+            raise UsageError(f"the column {ours.name} may hold nulls: leave out NOT NULL")
     return names

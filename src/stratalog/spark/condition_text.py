@@ -141,13 +141,12 @@ class _Parser:
             return _compared(column, MIRRORED.get(_same(sign), sign), self._as(column, value))
         if self._take("keyword", "in"):
             self._must("sign", "(")
-            found = _compared(column, "=", self._as(column, self._literal(column)))
+            found = self._equal(column)
             while self._take("sign", ","):
-                found = found.either(
-                    _compared(column, "=", self._as(column, self._literal(column)))
-                )
+                found = found.either(self._equal(column))
             self._must("sign", ")")
-            return found
+            # Without ANSI, Spark compares these as texts, and the hour that comes twice has one text.
+            return EVERYTHING if column == "timestamp" else found
         if self._take("keyword", "between"):
             low = self._as(column, self._literal(column))
             self._must("keyword", "and")
@@ -155,6 +154,9 @@ class _Parser:
             return _compared(column, ">=", low).both(_compared(column, "<=", high))
         sign = _same(self._must("sign"))
         return _compared(column, sign, self._as(column, self._literal(column)))
+
+    def _equal(self, column: str) -> Pruning:
+        return _compared(column, "=", self._as(column, self._literal(column)))
 
     def _column(self) -> str | None:
         # "timestamp" is a column, and, before a text, the word for a literal.

@@ -90,21 +90,22 @@ def plan_scan(
     options: ReadOptions, pruning: Pruning, lateness_ms: int | None = None
 ) -> list[tuple[LogRange, ...]]:
     """The ranges that can hold rows that pass, cut and packed for tasks."""
-    if pruning.is_nothing:
-        return []
     directories = LogDirectories(options)
     sources = directories.sources()
+    if pruning.is_nothing:
+        return []
     ends = directories.ends(sources)
-    start = directories.resolve(options.start, sources, ends, is_start=True)
-    end = directories.resolve(options.end, sources, ends, is_start=False)
+    start, end = directories.bounds(sources, ends)
     chosen = {
         place: source
         for place, source in sources.items()
         if (pruning.topics is None or place.topic in pruning.topics)
         and pruning.partitions.holds(place.partition)
     }
+    low, high = pruning.offsets.low, pruning.offsets.high
+    reached = {place: ends[place] for place in chosen if high is None or high >= end[place]}
+    directories.check_end(options.end, reached, end)
     for place in chosen:
-        low, high = pruning.offsets.low, pruning.offsets.high
         start[place] = start[place] if low is None else max(start[place], low)
         end[place] = end[place] if high is None else min(end[place], high + 1)
     return directories.plan(chosen, start, end, _times(pruning.times_us, lateness_ms))
@@ -133,7 +134,9 @@ def _read_number(
 
 
 def _with(wanted: tuple[str, ...], more: Iterable[str]) -> tuple[str, ...]:
-    return (*wanted, *(name for name in COLUMNS if name in set(more) - set(wanted)))
+    """The columns that are asked for, and those that a condition looks at, however it spells them."""
+    looked_at = {name.lower() for name in more}
+    return (*wanted, *(n for n in COLUMNS if n.lower() in looked_at and n not in wanted))
 
 
 def _text(value: Any) -> str:

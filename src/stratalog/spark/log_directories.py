@@ -58,17 +58,18 @@ class LogDirectories:
         names = options.wanted.topic_names
         self._filter = EVERYTHING if names is None else PartitionFilter(names)
 
-    def sources(self) -> dict[TopicPartition, PartitionSource]:
+    def sources(self, *, may_miss: bool = False) -> dict[TopicPartition, PartitionSource]:
         """The partitions that are wanted, by name. UnknownPartitionError where one that was named is
-        not there."""
-        found = find_sources(self._paths, self._filter, self._file_system, cache=self._cache)
+        not there, unless it ``may_miss``."""
+        wanted = EVERYTHING if may_miss else self._filter
+        found = find_sources(self._paths, wanted, self._file_system, cache=self._cache)
         sources = {
             source.place: source
             for source in found.partitions
             if source.place is not None and self._options.wanted.takes(source.place)
         }
         for place in self._options.wanted.places or ():
-            if place not in sources:
+            if place not in sources and not may_miss:
                 raise UnknownPartitionError(f"no partition {place} in {', '.join(self._paths)}")
         return sources
 
@@ -85,6 +86,20 @@ class LogDirectories:
 
     def reader_end(self, ends: PartitionEnds) -> int:
         return ends.end if ends.stable is None else min(ends.end, ends.stable)
+
+    def bounds(
+        self,
+        sources: Mapping[TopicPartition, PartitionSource],
+        ends: Mapping[TopicPartition, PartitionEnds],
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """Where a read of what is there begins and ends. OffsetOutOfRangeError where it would begin behind
+        its end."""
+        start = self.resolve(self._options.start, sources, ends, is_start=True)
+        end = self.resolve(self._options.end, sources, ends, is_start=False)
+        for place in sources:
+            if start[place] > end[place]:
+                raise OffsetOutOfRangeError(start[place], ends[place].start, end[place])
+        return start, end
 
     def resolve(
         self,
@@ -135,9 +150,23 @@ class LogDirectories:
             )
         return latest
 
+    def check_end(
+        self, position: Position, ends: Mapping[TopicPartition, PartitionEnds], end: Offsets
+    ) -> None:
+        """CorruptionError where a read that is to go to the end of a partition would stop at damage
+        instead. Who names the offset there reads up to it."""
+        for place, each in ends.items():
+            if each.damage is None or end[place] < self.reader_end(each):
+                continue
+            numbers = position.numbers or {}
+            if position.kind is not Kind.OFFSETS or numbers.get(place) == LATEST:
+                raise each.damage
+
     def _in_range(self, offset: int, ends: PartitionEnds, latest: int, *, is_start: bool) -> int:
         if ends.start <= offset <= latest:
             return offset
+        if ends.damage is not None and offset > latest:
+            raise ends.damage  # it may well be there
         if self._options.fail_on_data_loss or (is_start and offset > latest):
             raise OffsetOutOfRangeError(offset, ends.start, latest)
         return min(max(offset, ends.start), latest)
@@ -199,8 +228,9 @@ class LogDirectories:
         limited = dict(end)
         for place, each in ranges.items():
             share = max(1, bytes_max * each.size_bytes // total)
-            first = split_ranges([each], split_bytes=share)[0]
-            limited[place] = first[-1].end
+            pieces = split_ranges([each], split_bytes=share)
+            if pieces:  # of what retention has emptied since, there is nothing to cut
+                limited[place] = pieces[0][-1].end
         return limited
 
 

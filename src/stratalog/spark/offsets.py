@@ -18,6 +18,7 @@ from stratalog.types import TopicPartition
 
 __all__ = [
     "EARLIEST",
+    "FIRST_START",
     "LATEST",
     "Kind",
     "Offsets",
@@ -31,6 +32,8 @@ __all__ = [
 
 EARLIEST: Final = -2
 LATEST: Final = -1
+#: Beside the topics in the offset of a stream: where its first batch begins. No topic has such a name.
+FIRST_START: Final = "(start)"
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -65,6 +68,8 @@ def offsets_as_dict(offsets: Offsets) -> dict[str, dict[str, int]]:
 
 def parse_offsets_dict(value: Any, name: str) -> dict[TopicPartition, int]:
     """What :func:`offsets_as_dict` made, from a checkpoint. Old checkpoints stay readable for ever."""
+    if isinstance(value, dict):
+        value = {topic: numbers for topic, numbers in value.items() if topic != FIRST_START}
     return _numbers(value, name)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from functools import partial
 from typing import Final, TypeVar
 
 from stratalog.errors import UsageError
@@ -17,7 +18,7 @@ _SIZE: Final = re.compile(r"(\d+)\s*(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE)
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?", re.IGNORECASE)
 _DURATIONS_MS: Final = {
-    "ms": 1, "s": 1000, "": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
+    "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
 }  # fmt: skip
 
 #: What ``CREATE TABLE`` adds by itself.
@@ -88,8 +89,9 @@ class Given:
     def size(self, name: str) -> int | None:
         return self._parsed(name, _size, "a size from 1 on, such as 64m or 1g")
 
-    def duration_ms(self, name: str, default: int) -> int:
-        value = self._parsed(name, _duration_ms, "a time such as 15m or 30s")
+    def duration_ms(self, name: str, default: int, *, unit: str = "s") -> int:
+        """A time; a number alone is one of ``unit``."""
+        value = self._parsed(name, partial(_duration_ms, unit), "a time such as 15m or 30s")
         return default if value is None else value
 
     def time_ms(self, name: str) -> int | None:
@@ -108,9 +110,9 @@ def _positive(text: str) -> int | None:
     return int(text) or None if text.isascii() and text.isdigit() else None
 
 
-def _duration_ms(text: str) -> int | None:
+def _duration_ms(unit: str, text: str) -> int | None:
     match = _DURATION.fullmatch(text)
-    return None if match is None else int(match[1]) * _DURATIONS_MS[(match[2] or "").lower()]
+    return None if match is None else int(match[1]) * _DURATIONS_MS[(match[2] or unit).lower()]
 
 
 def _time_ms(text: str) -> int | None:

@@ -7,6 +7,7 @@ and means nothing here, so that a pipeline moves by its format and its address.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -114,7 +115,7 @@ class ReadOptions:
             max_offsets_per_trigger=given.count("maxOffsetsPerTrigger"),
             min_offsets_per_trigger=given.count("minOffsetsPerTrigger"),
             max_bytes_per_trigger=given.size("maxBytesPerTrigger"),
-            max_trigger_delay_ms=given.duration_ms("maxTriggerDelay", 900_000),
+            max_trigger_delay_ms=given.duration_ms("maxTriggerDelay", 900_000, unit="ms"),
         )
         least, most = read.min_offsets_per_trigger, read.max_offsets_per_trigger
         if least is not None and most is not None and least > most:
@@ -132,8 +133,11 @@ def _wanted(given: Given) -> Wanted:
     pattern = given.text("subscribePattern")
     if pattern is not None:
         try:
-            re.compile(pattern)
-        except re.error as error:
+            with warnings.catch_warnings():
+                # Java's sets within sets: here they would mean something else, and be taken.
+                warnings.simplefilter("error", FutureWarning)
+                re.compile(pattern)
+        except (re.error, FutureWarning) as error:
             raise UsageError(f"subscribePattern={pattern!r}: {error}") from None
         return Wanted(pattern=pattern)
     topic = given.text("topic")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from typing import TYPE_CHECKING, Final
@@ -36,6 +37,8 @@ CONFIGS: Final = {
 
 #: Said by Spark at every start, and true of every start.
 _LOG_LEVEL: Final = "ERROR"
+#: PySpark's own, for errors that it raises as well.
+_ERROR_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 
@@ -66,6 +69,7 @@ def session(
             builder = builder.config(key, value)
         active = builder.getOrCreate()
         active.sparkContext.setLogLevel(_LOG_LEVEL)
+    _hush()
     register(active)
     return active
 
@@ -77,6 +81,17 @@ def session_class() -> type[SparkSession]:
     except ImportError:
         raise UsageError("PySpark is not installed: pip install 'stratalog[spark]'") from None
     return SparkSession
+
+
+def _hush() -> None:
+    """An error is raised, and says all that there is to say: PySpark prints it before, with all the frames of
+    Java. Who has given its loggers a level of their own keeps it."""
+    from pyspark.logger import PySparkLogger
+
+    for name in _ERROR_LOGGERS:
+        logger = PySparkLogger.getLogger(name)
+        if logger.level in (logging.NOTSET, logging.WARNING):  # as they are made
+            logger.setLevel(logging.CRITICAL)
 
 
 def _quietly(configs: dict[str, str]) -> dict[str, str]:

@@ -61,10 +61,7 @@ class BatchSink(DataSourceArrowWriter):
     @classmethod
     def of(cls, given: Mapping[str, str], schema: StructType, *, is_overwrite: bool) -> Self:
         plan = _plan(given, schema, is_overwrite=is_overwrite)
-        options = plan.options
-        if options.app_id is not None and options.app_version is not None:
-            return cls(plan, CommitKey(options.app_id, options.app_version))
-        return cls(plan, CommitKey.fresh())
+        return cls(plan, plan.options.commit_key or CommitKey.fresh())
 
     @in_one_sentence
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedPieces:

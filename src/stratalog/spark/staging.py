@@ -5,6 +5,7 @@ Memory stays bounded: rows are gathered up to ``stageBytes``, split by partition
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from stratalog.spark.sink_plan import SinkPlan
     from stratalog.storage.commit_key import CommitKey
 
-__all__ = ["stage_rows"]
+__all__ = ["first_turn", "stage_rows"]
 
 _OUT_BYTES: Final = 1 << 20
 _KINDS: Final[dict[str, pa.DataType]] = {
@@ -63,7 +64,7 @@ def stage_rows(
         topic=options.topic,
         new_count=plan.new_count,
         by_key=options.by_key,
-        turn=task,
+        turn=first_turn(key, task),
     )
     encoder = _Encoder(plan, writer)
     try:
@@ -75,6 +76,12 @@ def stage_rows(
     except BaseException:
         writer.abandon()
         raise
+
+
+def first_turn(key: CommitKey, task: int) -> int:
+    """The partition that a task begins with. Another one for each micro-batch: with a few rows each, all of
+    a stream would go to one partition."""
+    return zlib.crc32(key.owner.encode()) + key.version + task
 
 
 class _Configs(Mapping[str, LogConfig]):

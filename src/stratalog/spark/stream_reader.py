@@ -3,14 +3,15 @@
 Spark runs this in one process of its own for each query, and asks again and again: how far does it go now,
 and which tasks read from here to there. Its offsets are those of Spark's Kafka source.
 
-A start at the latest offset must mean the same after a crash, and Spark asks for it anew where the first
-batch was not finished. Nothing can be kept beside the checkpoint: its place is not told. So the first batch
-of such a stream is empty. It writes down where the stream starts; asked anew, there is no row in it.
+A start must mean the same after a crash, and Spark asks for it anew where the first batch was not finished.
+Nothing can be kept beside the checkpoint: its place is not told. So the first batch of a stream from the
+latest offset is empty: it writes down where the stream starts, and asked anew, there is no row in it. Any
+other start that is not offset 0 is written down with the end of the first batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -24,11 +25,12 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from stratalog.clock import SYSTEM_CLOCK
-from stratalog.errors import OffsetOutOfRangeError, UnknownPartitionError
+from stratalog.errors import CorruptionError, OffsetOutOfRangeError, UnknownPartitionError
 from stratalog.spark.batch_reader import RangePartition
 from stratalog.spark.driver_errors import in_one_sentence
 from stratalog.spark.log_directories import LogDirectories
 from stratalog.spark.offsets import (
+    FIRST_START,
     LATEST,
     Kind,
     Offsets,
@@ -42,6 +44,8 @@ from stratalog.types import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from stratalog.inspect.partition_ends import PartitionEnds
+    from stratalog.inspect.sources import PartitionSource
     from stratalog.spark.read_options import ReadOptions
 
 __all__ = ["StreamReader"]
@@ -60,9 +64,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._starts_latest = (
             options.start.kind is Kind.LATEST or LATEST in (options.start.numbers or {}).values()
         )
+        #: Whether Spark has asked where to start, and not yet how far its first batch goes.
         self._is_first = False
         self._target: dict[TopicPartition, int] | None = None
-        self._waiting_since_ms = SYSTEM_CLOCK.monotonic_ms()
+        #: Partitions that go on with damage, and where: a stream that comes there cannot go on either.
+        self._damages: dict[TopicPartition, tuple[int, CorruptionError]] = {}
+        self._waiting_since_ms: int | None = None
 
     # What Spark asks on the driver.
 
@@ -85,7 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Asked twice for one query: what is latest must not move in between.
         if self._initial is None:
             self._initial = self._resolve_start()
-            self._is_first = self._starts_latest
+            self._is_first = True
         return offsets_as_dict(self._initial)
 
     def _resolve_start(self) -> dict[TopicPartition, int]:
@@ -97,16 +104,46 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @in_one_sentence
     def latestOffset(self, start: _Json, limit: ReadLimit) -> _Json:  # noqa: N802
-        if self._is_first:
-            self._is_first = False
+        is_first, self._is_first = self._is_first, False
+        if is_first and self._starts_latest:
             return start
         begin = self._parsed(start)
         latest = self._latest() if self._target is None else dict(self._target)
-        # A partition that is gone, or shorter than it was, does not take the stream back.
+        self._check_damage(begin)
+        # A partition that is gone, or whose time is over, does not take the stream back.
         highest = {place: max(offset, begin.get(place, 0)) for place, offset in latest.items()}
         highest = {**begin, **highest}
         origin = merged_start(begin, self._starts_of_new(begin, highest))
-        return offsets_as_dict(self._limited(origin, highest, limit, begin))
+        end = {**self._limited(origin, highest, limit, begin), **self._starts_of_shorter(begin)}
+        if end == begin and not is_first:
+            return start  # as it was written: Spark compares texts
+        result: _Json = dict(offsets_as_dict(end))
+        if is_first and any(begin.values()):
+            result[FIRST_START] = start
+        return result
+
+    def _check_damage(self, begin: Offsets) -> None:
+        """A stream that has read all up to damage has not come to the end."""
+        for place, (offset, damage) in self._damages.items():
+            if begin.get(place, -1) >= offset:
+                raise damage
+
+    def _starts_of_shorter(self, begin: Offsets) -> dict[TopicPartition, int]:
+        """Where partitions begin that end before what was read of them: they were cut, or made anew. That is
+        a loss; who goes on nevertheless reads them from their beginning."""
+        sources = self._sources()
+        ends = self._directories.ends({p: source for p, source in sources.items() if p in begin})
+        shorter = {place: each for place, each in ends.items() if each.end < begin[place]}
+        for place, each in shorter.items():
+            if each.damage is not None:
+                raise each.damage
+            if self._options.fail_on_data_loss:
+                raise OffsetOutOfRangeError(begin[place], each.start, each.end)
+        return {place: each.start for place, each in shorter.items()}
+
+    def _sources(self) -> dict[TopicPartition, PartitionSource]:
+        """What there is to read now. A partition may be gone for good where losses are borne."""
+        return self._directories.sources(may_miss=not self._options.fail_on_data_loss)
 
     def _limited(
         self, origin: Offsets, highest: Offsets, limit: ReadLimit, begin: Offsets
@@ -121,6 +158,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             least is not None
             and held < least
             and self._target is None
+            and self._waiting_since_ms is not None
             and now_ms - self._waiting_since_ms < options.max_trigger_delay_ms
         ):
             return dict(begin)
@@ -129,9 +167,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.max_offsets_per_trigger is not None:
             end = limit_by_offsets(origin, end, options.max_offsets_per_trigger)
         if options.max_bytes_per_trigger is not None:
-            sources = self._directories.sources()
             end = self._directories.limit_by_bytes(
-                sources, origin, end, options.max_bytes_per_trigger
+                self._sources(), origin, end, options.max_bytes_per_trigger
             )
         return end
 
@@ -140,7 +177,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         new = [place for place in highest if place not in begin]
         if not new:
             return {}
-        sources = self._directories.sources()
+        sources = self._sources()
         ends = self._directories.ends({place: sources[place] for place in new if place in sources})
         return {place: min(each.start, highest[place]) for place, each in ends.items()}
 
@@ -150,28 +187,49 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @in_one_sentence
     def partitions(self, start: _Json, end: _Json) -> Sequence[RangePartition]:
-        begin, stop = self._parsed(start), self._parsed(end)
+        stop = self._parsed(end)
+        begin = self._begin_of_first(end, stop) if self._is_first else self._parsed(start)
+        self._is_first = False
         directories = self._directories
-        sources = directories.sources()
+        sources = self._sources()
         self._check_there(begin, stop, sources)
         sources = {place: source for place, source in sources.items() if place in stop}
         ends = directories.ends(sources)
+        self._check_new(begin, ends)
         begin = merged_start(begin, {place: ends[place].start for place in sources})
         first: dict[TopicPartition, int] = {}
         last: dict[TopicPartition, int] = {}
         for place in sources:
-            # A start behind the end: asked anew about a first batch that is empty.
+            # A start behind the end: a partition that begins anew.
             first[place] = min(begin[place], stop[place])
             last[place] = stop[place]
             if first[place] < last[place]:
-                first[place] = self._kept(
-                    first[place], last[place], ends[place].start, ends[place].end
-                )
+                first[place] = self._kept(first[place], last[place], ends[place])
                 last[place] = min(last[place], ends[place].end)
         return [RangePartition(each) for each in directories.plan(sources, first, last)]
 
-    def _kept(self, first: int, last: int, log_start: int, log_end: int) -> int:
+    def _begin_of_first(self, end: _Json, stop: Offsets) -> dict[TopicPartition, int]:
+        """Where the first batch began, when it comes again: what the start means now is another matter."""
+        if self._starts_latest:
+            return dict(stop)
+        if FIRST_START in end:
+            return self._parsed(end[FIRST_START])
+        if self._options.start.kind is Kind.EARLIEST:
+            return dict.fromkeys(stop, 0)
+        assert self._initial is not None
+        return self._initial
+
+    def _check_new(self, begin: Offsets, ends: Mapping[TopicPartition, PartitionEnds]) -> None:
+        """A partition that came later begins at 0, or part of it went before it was read."""
+        for place, each in ends.items():
+            if place not in begin and each.start > 0 and self._options.fail_on_data_loss:
+                raise OffsetOutOfRangeError(0, each.start, each.end)
+
+    def _kept(self, first: int, last: int, ends: PartitionEnds) -> int:
         """Where a range begins in what is still there."""
+        log_start, log_end = ends.start, ends.end
+        if last > log_end and ends.damage is not None:
+            raise ends.damage  # nothing is lost, but nobody can read it
         if first < log_start or last > log_end:
             if self._options.fail_on_data_loss:
                 gone = first if first < log_start else last
@@ -195,9 +253,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _latest(self, *, with_end_time: bool = True) -> dict[TopicPartition, int]:
         directories = self._directories
-        sources = directories.sources()
+        sources = self._sources()
         ends = directories.ends(sources)
         latest = {place: directories.reader_end(each) for place, each in ends.items()}
+        self._damages = {
+            place: (latest[place], each.damage)
+            for place, each in ends.items()
+            if each.damage is not None
+        }
         end = self._options.end
         if with_end_time and end.kind is Kind.TIME:
             return directories.resolve(end, sources, ends, is_start=False)

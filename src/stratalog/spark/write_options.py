@@ -18,6 +18,7 @@ from stratalog.spark.option_names import (
 )
 from stratalog.spark.options import Given, refuse_unknown
 from stratalog.spark.paths import is_uri, local_path
+from stratalog.storage.commit_key import CommitKey
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.names import check_topic
 
@@ -44,6 +45,17 @@ class WriteOptions:
     app_version: int | None = None
     lock_timeout_s: float = 30.0
     configs: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def commit_key(self) -> CommitKey | None:
+        """The name of a batch write that happens once; None where it was given none.
+
+        In Delta Lake such a name is of one table. A topic comes nearest to that: one name may have several.
+        """
+        if self.app_id is None or self.app_version is None:
+            return None
+        owner = self.app_id if self.topic is None else f"{self.app_id} > {self.topic}"
+        return CommitKey(owner, self.app_version)
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> WriteOptions:

@@ -62,6 +62,10 @@ _FIELDS: Final = (
     "--committed", is_flag=True, help="Leave out transactions that were aborted, or are open."
 )
 @click.option(
+    "--allow-loss", is_flag=True,
+    help="With a checkpoint: go on where records were deleted before they were exported.",
+)  # fmt: skip
+@click.option(
     "--option", "options", multiple=True, metavar="NAME=VALUE",
     help="An option of the format, such as compression=zstd; may be repeated.",
 )  # fmt: skip
@@ -85,6 +89,7 @@ def command(
     batch_bytes: int,
     mode: str | None,
     committed: bool,
+    allow_loss: bool,
     options: tuple[str, ...],
     dry_run: bool,
 ) -> Result:
@@ -114,6 +119,7 @@ def command(
             checkpoint=checkpoint,
             mode=mode,
             committed=committed,
+            allow_loss=allow_loss,
             batch_bytes=batch_bytes,
             options=given,
             dry_run=dry_run,
@@ -121,6 +127,8 @@ def command(
             on_plan=reporter.start_work,
         )
     rows = [astuple(each) for each in report.partitions]
+    for warning in report.warnings:
+        reporter.warn(warning)
     if dry_run:
         reporter.note(f"a dry run: nothing was written to {to}")
     else:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import translate
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from stratalog.errors import UsageError
 from stratalog.inspect.partition_ends import partition_ends
@@ -21,12 +21,12 @@ from stratalog.inspect.range_plan import plan_range
 from stratalog.inspect.sources import PartitionSource, Paths
 from stratalog.spark.fast_lane import scan
 from stratalog.spark.jobs.export_columns import SOURCE_COLUMNS, decoded
+from stratalog.spark.jobs.export_note import check_note
 from stratalog.spark.jobs.log_paths import LogPaths, absolute
 from stratalog.spark.jobs.refusals import in_plain_words
 from stratalog.spark.jobs.stream_offsets import offsets_of_checkpoint
 from stratalog.spark.jobs.watching import watched
-from stratalog.spark.offsets import offsets_as_dict, parse_offsets_dict
-from stratalog.spark.paths import is_uri
+from stratalog.spark.offsets import LATEST, offsets_as_dict, parse_offsets_dict
 from stratalog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ __all__ = ["ExportReport", "ExportedPartition", "export"]
 BATCH_BYTES: Final = 1 << 30
 PARTITION_BY: Final = ("topic", "date")
 MODES: Final = ("errorifexists", "append", "overwrite")
-_NOTE: Final = "stratalog-export.json"
+_COUNTED: Final = "stratalog export"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,8 @@ class ExportedPartition:
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What an export did. ``records`` is how many were read and written; None where nothing was."""
+    """What an export did. ``records`` is how many were written; None where nothing was. ``warnings`` are
+    sentences for people."""
 
     to: str
     format: str
@@ -64,6 +65,23 @@ class ExportReport:
     records: int | None = None
     batches: int | None = None
     is_dry_run: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Which records are, as a checkpoint writes it down."""
+
+    topics: list[str] | None
+    partitions: str | None
+    where: str | None
+
+    @classmethod
+    def of(cls, topics: Topics | None, partitions: Partitions | None, where: str | None) -> Self:
+        named = None if topics is None else [topics] if isinstance(topics, str) else sorted(topics)
+        if partitions is None or isinstance(partitions, str | int):
+            return cls(named, None if partitions is None else str(partitions), where)
+        return cls(named, ",".join(map(str, sorted(partitions))), where)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,12 +104,35 @@ class _Plan:
     sources: Mapping[TopicPartition, PartitionSource]
     ends: Mapping[TopicPartition, int]
     starts: dict[TopicPartition, int] = field(default_factory=dict)
+    #: Those that go on behind their end with damage.
+    damaged: frozenset[TopicPartition] = frozenset()
+    #: Where the logs end, also behind what is committed.
+    log_ends: Mapping[TopicPartition, int] = field(default_factory=dict)
 
-    def rows(self, starts: Mapping[TopicPartition, int]) -> tuple[ExportedPartition, ...]:
+    def losses(self, before: Mapping[TopicPartition, int]) -> list[str]:
+        """What a run that has come so far before will not find any more: sentences."""
+        lost = []
+        for place, start in self.starts.items():
+            # What came after the first run is new from its beginning on.
+            reached, end = before.get(place, 0 if before else start), self.log_ends[place]
+            if reached < start:
+                lost.append(
+                    f"{place}: offsets {reached} to {start - 1} were deleted before they were exported"
+                )
+            elif reached > end and place not in self.damaged:
+                lost.append(
+                    f"{place} ends at {end}, and was exported up to {reached}: it was cut, or made anew"
+                )
+        return lost
+
+    def rows(self, before: Mapping[TopicPartition, int]) -> tuple[ExportedPartition, ...]:
         files = self.logs.file_system
         rows = []
         for place, source in self.sources.items():
-            start = min(max(starts.get(place, 0), self.starts[place]), self.ends[place])
+            reached = before.get(place, 0)
+            if reached > self.log_ends[place] and place not in self.damaged:
+                reached = 0  # a log that was made anew is read from its beginning
+            start = min(max(reached, self.starts[place]), self.ends[place])
             size = 0
             if start < self.ends[place]:
                 size = plan_range(source, start, self.ends[place], files).size_bytes
@@ -115,6 +156,7 @@ def export(
     checkpoint: str | os.PathLike[str] | None = None,
     mode: str | None = None,
     committed: bool = False,
+    allow_loss: bool = False,
     batch_bytes: int = BATCH_BYTES,
     options: Mapping[str, str] | None = None,
     dry_run: bool = False,
@@ -128,8 +170,14 @@ def export(
     a variant without. ``where`` is a condition on the source's columns; it prunes what is read. With a
     ``checkpoint`` only what is new since the last run with it is written, each record once, about
     ``batch_bytes`` at a time; without, everything is, and ``mode`` says what happens to what is there.
-    ``committed`` leaves out transactions that were aborted or are open. ``options`` are the format's.
+    ``committed`` leaves out transactions that were aborted or are open. Where records were deleted before
+    they were exported, a run with a checkpoint is refused, unless ``allow_loss``. ``options`` are the
+    format's.
     """
+    topics = topics if topics is None or isinstance(topics, str) else tuple(topics)
+    if partitions is not None and not isinstance(partitions, str | int):
+        partitions = tuple(partitions)
+    wanted = _Wanted.of(topics, partitions, where)
     target = _Target(
         to=os.fspath(to) if is_table else absolute(os.fspath(to)),
         format=format,
@@ -139,7 +187,7 @@ def export(
         decode=decode,
         schema=schema,
     )
-    plan = _plan(LogPaths.of(paths, store), topics, partitions, committed)
+    plan = _plan(LogPaths.of(paths, store), topics, partitions, committed, allow_loss)
     if mode is not None and (mode not in MODES or checkpoint is not None):
         raise UsageError(
             "with a checkpoint new records are added: leave the mode out"
@@ -152,19 +200,29 @@ def export(
         before: dict[TopicPartition, int] = {}
         if checkpoint is not None:
             before = offsets_of_checkpoint(spark, checkpoint)
-        rows = plan.rows(before)
+        rows, losses = plan.rows(before), plan.losses(before)
+        if losses and not allow_loss:
+            losses = [f"{each}; --allow-loss goes on without" for each in losses]
+            if not dry_run:
+                raise UsageError(losses[0])
         if on_plan is not None:
             on_plan(sum(each.size_bytes for each in rows))
         if dry_run:
-            return ExportReport(target.to, target.format, rows, is_dry_run=True)
+            return ExportReport(
+                target.to, target.format, rows, is_dry_run=True, warnings=tuple(losses)
+            )
         if checkpoint is None:
             return _export_all(spark, plan, target, where, mode or "errorifexists", rows, progress)
-        stream = _Stream(spark, plan, target, checkpoint, batch_bytes, progress)
-        return stream.run(where, rows)
+        stream = _Stream(spark, plan, wanted, target, checkpoint, batch_bytes, progress)
+        return replace(stream.run(rows), warnings=tuple(losses))
 
 
 def _plan(
-    logs: LogPaths, topics: Topics | None, partitions: Partitions | None, committed: bool
+    logs: LogPaths,
+    topics: Topics | None,
+    partitions: Partitions | None,
+    committed: bool,
+    allow_loss: bool,
 ) -> _Plan:
     found = logs.sources(topics, partitions)
     sources = {each.place: each for each in found.partitions if each.place is not None}
@@ -174,6 +232,8 @@ def _plan(
     options["paths"] = json.dumps(list(logs.absolute))
     if committed:
         options["isolationLevel"] = "read_committed"
+    if allow_loss:
+        options["failOnDataLoss"] = "false"
     if partitions is not None:
         assigned: dict[str, list[int]] = {}
         for place in sorted(sources):
@@ -192,7 +252,13 @@ def _plan(
         for place, each in ends.items()
     }
     return _Plan(
-        logs, options, sources, reached, {place: each.start for place, each in ends.items()}
+        logs,
+        options,
+        sources,
+        reached,
+        {place: each.start for place, each in ends.items()},
+        frozenset(place for place, each in ends.items() if each.damage is not None),
+        {place: each.end for place, each in ends.items()},
     )
 
 
@@ -211,10 +277,12 @@ def _export_all(
 
     # Both ends are said, so that the report is true of a log that grows meanwhile.
     options = {**plan.options, "startingOffsets": _as_json(plan.starts)}
-    options["endingOffsets"] = _as_json(plan.ends)
+    # Not of one that is damaged: that it goes no further is for the read to say, if it is to go so far.
+    ends = {place: LATEST if place in plan.damaged else end for place, end in plan.ends.items()}
+    options["endingOffsets"] = _as_json(ends)
     given = options.pop("paths")
     read = scan(spark, json.loads(given), where=where, columns=SOURCE_COLUMNS, options=options)
-    counted = Observation("stratalog export")
+    counted = Observation(_COUNTED)
     frame = decoded(read, target.decode, target.schema).observe(
         counted, f.count(f.lit(1)).alias("records")
     )
@@ -248,6 +316,7 @@ class _Stream:
         self,
         spark: SparkSession,
         plan: _Plan,
+        wanted: _Wanted,
         target: _Target,
         checkpoint: str,
         batch_bytes: int,
@@ -255,15 +324,16 @@ class _Stream:
     ) -> None:
         self._spark = spark
         self._plan = plan
+        self._wanted = wanted
         self._target = target
         self._checkpoint = checkpoint
         self._batch_bytes = batch_bytes
         self._progress = progress
         self._seen: dict[int, Mapping[str, Any]] = {}  # progress by batch
 
-    def run(self, where: str | None, rows: tuple[ExportedPartition, ...]) -> ExportReport:
-        self._check_note()
-        query = self._writer(self._frame(where))
+    def run(self, rows: tuple[ExportedPartition, ...]) -> ExportReport:
+        check_note(self._checkpoint, self._note())
+        query = self._writer(self._frame())
         query = (
             query.toTable(self._target.to)
             if self._target.is_table
@@ -293,11 +363,13 @@ class _Stream:
                 )
                 for place, end in sorted(reached.items())
             ),
-            sum(map(_rows_read, self._seen.values())),
-            sum(1 for each in self._seen.values() if _rows_read(each)),
+            sum(map(_records_written, self._seen.values())),
+            sum(1 for each in self._seen.values() if _records_written(each)),
         )
 
-    def _frame(self, where: str | None) -> DataFrame:
+    def _frame(self) -> DataFrame:
+        from pyspark.sql import functions as f
+
         reader = self._spark.readStream.format("stratalog")
         options = {
             **self._plan.options,
@@ -306,9 +378,10 @@ class _Stream:
             "columns": ",".join(SOURCE_COLUMNS),
         }
         read = reader.options(**options).load()
-        if where is not None:
-            read = read.where(where)
-        return decoded(read, self._target.decode, self._target.schema)
+        if self._wanted.where is not None:
+            read = read.where(self._wanted.where)
+        frame = decoded(read, self._target.decode, self._target.schema)
+        return frame.observe(_COUNTED, f.count(f.lit(1)).alias("records"))
 
     def _writer(self, frame: DataFrame) -> Any:
         writer = (
@@ -331,7 +404,8 @@ class _Stream:
         for number in sorted(self._seen, reverse=True):
             end = self._seen[number]["sources"][0]["endOffset"]
             if end is not None:
-                return parse_offsets_dict(json.loads(end) if isinstance(end, str) else end, "it")
+                reached = json.loads(end) if isinstance(end, str) else end
+                return parse_offsets_dict(reached, "the checkpoint")
         return {}
 
     def _bytes_done(self, starts: Mapping[TopicPartition, ExportedPartition], total: int) -> int:
@@ -343,33 +417,27 @@ class _Stream:
         )
         return total * min(done, wanted) // wanted if wanted else total
 
-    def _check_note(self) -> None:
-        """A checkpoint belongs to one export: with another target, what was written before would be
-        missing there. What it belongs to is written down beside it, where that is a folder."""
-        if is_uri(self._checkpoint):
-            return
-        target = self._target
-        note = {"to": target.to, "format": target.format, "decode": target.decode}
-        path = os.path.join(self._checkpoint, _NOTE)
-        try:
-            with open(path, encoding="utf-8") as file:
-                known = json.load(file)
-        except FileNotFoundError:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(path, "w", encoding="utf-8") as file:
-                json.dump(note, file)
-            return
-        for name, value in note.items():
-            if known.get(name) != value:
-                raise UsageError(
-                    f"{self._checkpoint} is the checkpoint of an export with {name} {known.get(name)!r}, "
-                    f"not {value!r}: name another checkpoint"
-                )
+    def _note(self) -> dict[str, Any]:
+        """What the checkpoint belongs to."""
+        target, wanted = self._target, self._wanted
+        return {
+            "to": target.to,
+            "format": target.format,
+            "decode": target.decode,
+            "schema": target.schema,
+            "where": wanted.where,
+            "topics": wanted.topics,
+            "partitions": wanted.partitions,
+        }
 
 
-def _rows_read(progress: Mapping[str, Any]) -> int:
-    """By source: Spark Connect leaves their sum out."""
-    return sum(int(each["numInputRows"]) for each in progress["sources"])
+def _records_written(progress: Mapping[str, Any]) -> int:
+    """What came out behind the condition: Spark itself counts what went in."""
+    counted = progress.get("observedMetrics", {}).get(_COUNTED)
+    if counted is None:
+        return 0
+    # Spark Connect has the row as its values, and its schema beside them.
+    return int(counted["records"] if "records" in counted else counted["values"][0])
 
 
 def _as_json(offsets: Mapping[TopicPartition, int]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from stratalog.errors import UsageError
+from stratalog.errors import InvalidRecordError, UsageError
 from stratalog.spark.jobs.import_columns import as_records
 from stratalog.spark.jobs.log_paths import absolute
 from stratalog.spark.jobs.refusals import in_plain_words
@@ -88,9 +88,7 @@ def import_rows(
         if value is not None:
             given[name] = str(value)
     checked = WriteOptions.of({name.lower(): value for name, value in given.items()})
-    key = None
-    if checked.app_id is not None and checked.app_version is not None:
-        key = CommitKey(checked.app_id, checked.app_version)
+    key = checked.commit_key
     with in_plain_words():
         frame = _frame(spark, source, format, schema, options or {}, is_table=is_table)
         records = as_records(frame, columns or {}, topic=topic)
@@ -192,5 +190,8 @@ def _counts(records: DataFrame, topic: str | None) -> tuple[ImportedPartition, .
     if topic is not None:
         rows = [(topic, records.count())]
     else:
-        rows = sorted(records.groupBy("topic").count().collect())
+        rows = records.groupBy("topic").count().collect()
+        if any(name is None for name, _ in rows):
+            raise InvalidRecordError("the topic of a row is null: every row needs one")
+        rows.sort()
     return tuple(ImportedPartition(name, None, count, None, None) for name, count in rows)

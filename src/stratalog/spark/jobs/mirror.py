@@ -107,7 +107,7 @@ def mirror(
     if dry_run:
         rows = tuple(job.planned_row(each) for each in planned)
         return MirrorReport(rows, tuple(job.missing), is_dry_run=True, warnings=job.warnings)
-    work = [each for each in planned if job.start_of(each) < each.end]
+    work = [each for each in planned if job.is_behind(each) or each.damage is not None]
     if work or job.missing:
         job.create_topics()
     copied = job.copy(spark, work, progress)
@@ -128,6 +128,7 @@ class _MirrorJob:
         self._allow_loss = allow_loss
         self._files: FileSystem = logs.file_system
         self._starts: dict[TopicPartition, int] = {}
+        self._ends_there: dict[TopicPartition, int] = {}
         #: Topics to create or to widen, and how many partitions each must have.
         self.missing: dict[str, int] = {}
         self._configs: dict[str, Mapping[str, object]] = {}
@@ -166,6 +167,7 @@ class _MirrorJob:
         there = ends_of_folder(folder, place)
         start = max(there.end, ends.start)
         self._starts[place] = start
+        self._ends_there[place] = there.end
         if there.end > ends.end:
             self._warn(
                 f"{place} ends at {there.end} in {self._target} and at {ends.end} in the source: "
@@ -174,7 +176,7 @@ class _MirrorJob:
         size = 0
         if start < ends.end:
             size = plan_range(source, start, ends.end, self._files).size_bytes
-        return PartitionToCopy(source, place, ends.end, size)
+        return PartitionToCopy(source, place, ends.end, size, ends.damage)
 
     def _plan_topics(self, planned: Sequence[PartitionToCopy]) -> None:
         wanted: dict[str, set[int]] = {}
@@ -205,8 +207,10 @@ class _MirrorJob:
     def _folder(self, topic: str, partition: int) -> str:
         return os.path.join(self._target, partition_dir_name(TopicPartition(topic, partition)))
 
-    def start_of(self, each: PartitionToCopy) -> int:
-        return self._starts[each.place]
+    def is_behind(self, each: PartitionToCopy) -> bool:
+        """Whether the copy ends before the source, also where nothing is left to copy: then it lacks the
+        end."""
+        return self._ends_there[each.place] < each.end
 
     def create_topics(self) -> None:
         wait_for_lock(self._target, timeout_s=_LOCK_SECONDS)
@@ -248,8 +252,8 @@ class _MirrorJob:
     def row(self, each: PartitionToCopy, copied: Copied | None) -> MirroredPartition:
         """A partition with what was copied of it."""
         if copied is None or copied.start_offset is None or copied.end_offset is None:
-            start = self._starts[each.place]
-            return MirroredPartition(*each.place, start, start, 0, 0, 0)
+            end = self._ends_there[each.place]
+            return MirroredPartition(*each.place, end, end, 0, 0, 0)
         return MirroredPartition(
             *each.place,
             copied.start_offset,

@@ -20,6 +20,7 @@ from stratalog.errors import (
     OffsetOrderError,
     StorageError,
     StratalogError,
+    UnknownPartitionError,
     UsageError,
 )
 from stratalog.inspect.partition_ends import PartitionEnds, partition_ends
@@ -30,6 +31,7 @@ from stratalog.records import kernel
 from stratalog.records.layout import INT32_MAX, ROW_WIDTH, Check, Ending, Row
 from stratalog.records.reasons import corruption
 from stratalog.spark.jobs.log_paths import LogPaths
+from stratalog.spark.jobs.mirror_history import is_another_history
 from stratalog.storage.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.log_view import Isolation, LogView
 from stratalog.storage.names import FileKind, partition_dir_name
@@ -67,12 +69,14 @@ class Mirroring:
 
 @dataclass(frozen=True, slots=True)
 class PartitionToCopy:
-    """A partition, and the end up to which it is copied: what comes later is for the next run."""
+    """A partition, and the end up to which it is copied: what comes later is for the next run. ``damage`` is
+    what the source goes on with there, where that is not its end: it is told when all before it is copied."""
 
     source: PartitionSource
     place: TopicPartition
     end: int
     size_bytes: int
+    damage: CorruptionError | None = None
 
 
 @dataclass(slots=True)
@@ -91,7 +95,7 @@ class Copied:
 @dataclass(frozen=True, slots=True)
 class _Region:
     """Batches as they lie in one segment of the source: what follows offset ``follows`` of the target, up to
-    ``next_offset``."""
+    ``next_offset``. Without data it is an end that no batch reaches: everything before it was deleted."""
 
     data: bytes
     follows: int
@@ -160,6 +164,8 @@ class _Follower:
         target = ends_of_folder(self._folder, self._item.place)
         offset = target.end
         if offset >= self._item.end:
+            if self._item.damage is not None:
+                raise self._item.damage
             self.is_done = True
             return []
         if offset < view.log_start:
@@ -179,8 +185,17 @@ class _Follower:
         if not regions:
             if self._damage is not None:
                 raise self._damage
-            self.is_done = True  # nothing but gaps is left
+            regions = self._bare_end(view, target)
+            self.is_done = not regions  # nothing but gaps is left
         return regions
+
+    def _bare_end(self, view: LogView, target: PartitionEnds) -> list[_Region]:
+        """The end of a source that holds nothing before it: an empty copy goes on there, too. One that holds
+        records keeps them, and its end."""
+        end = min(self._item.end, view.log_end)
+        if target.start < target.end or target.end >= end:
+            return []
+        return [_Region(b"", target.end, end, end, end)]
 
     def _regions(self, view: LogView, offset: int, follows: int, bytes_max: int) -> list[_Region]:
         regions: list[_Region] = []
@@ -247,8 +262,20 @@ class _Follower:
         try:
             log = logs.partition(*self._item.place)
             if log.log_end == region.follows:
-                self._append(log, region)
+                if region.data:
+                    self._append(log, region)
+                elif not log.size_bytes:
+                    log.restart(region.next_offset)
+                    self.copied.start_offset = self.copied.end_offset = region.next_offset
                 self._idle_rounds = 0
+        except UnknownPartitionError:
+            name = partition_dir_name(self._item.place)
+            self.refuse(
+                UsageError(
+                    f"{self._folder} is gone, while other partitions of its topic are there: bring it "
+                    f"back, or make an empty folder {name}, and it is copied anew"
+                )
+            )
         except OffsetOrderError:
             self.refuse(
                 UsageError(
@@ -281,14 +308,8 @@ class _Follower:
 
     def _check_same_history(self, log: PartitionLog) -> None:
         """The last batch that is there must be the one that the source has in its place."""
-        view, last = self._source_view(), log.log_end - 1
-        ours = _header_at(log.view, last)
-        theirs = _header_at(view, last) if last >= view.log_start else None
-        if ours is None or theirs is None:
-            return
-        # Compaction makes another batch in the same place, with fewer records.
-        fields = (Row.BASE_OFFSET, Row.LAST_OFFSET, Row.RECORD_COUNT)
-        if all(ours[each] == theirs[each] for each in fields) and ours[Row.CRC] != theirs[Row.CRC]:
+        last = log.log_end - 1
+        if is_another_history(log.view, self._source_view(), last):
             raise UsageError(
                 f"{self._item.place} has another batch up to offset {last} in {self._mirroring.target} "
                 "than in the source: it is no copy of it; mirror into another directory"
@@ -334,15 +355,3 @@ def _settle_start(log: PartitionLog, source_start: int) -> None:
         if found is not None and source_start <= found[1].last_offset:
             log.sync()  # a start lies below the high watermark
             log.advance_start(source_start)
-
-
-def _header_at(view: LogView, offset: int) -> array[int] | None:
-    """The header row of the batch that reaches an offset; None where there is none."""
-    found = view.find(offset)
-    if found is None:
-        return None
-    number, place = found
-    data = view.segments[number].log.read(place.position, place.size_bytes)
-    row = array("q", bytes(8 * ROW_WIDTH))
-    held, *_ = kernel.walk(data, 0, len(data), memoryview(row), 0, -1, INT32_MAX)
-    return row if held else None

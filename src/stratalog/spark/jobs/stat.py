@@ -79,7 +79,7 @@ def stat(
 def row_of(counted: CountedLog) -> dict[str, Any]:
     """A partition as a row: the columns above."""
     count, stats = counted.count, counted.stats
-    place, sums = count.source.place, tally(count.segments)
+    place, sums = count.source.place, tally(count.segments, count.unread_files)
     batches = sum(stats.codecs.values())
     records = sums.records + sums.control_records
     return {
