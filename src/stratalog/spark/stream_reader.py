@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from stratalog.clock import SYSTEM_CLOCK
-from stratalog.errors import CorruptionError, OffsetOutOfRangeError, UnknownPartitionError
+from stratalog.errors import OffsetOutOfRangeError, UnknownPartitionError
 from stratalog.spark.batch_reader import RangePartition
 from stratalog.spark.driver_errors import in_one_sentence
 from stratalog.spark.log_directories import LogDirectories
@@ -67,8 +67,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         #: Whether Spark has asked where to start, and not yet how far its first batch goes.
         self._is_first = False
         self._target: dict[TopicPartition, int] | None = None
-        #: Partitions that go on with damage, and where: a stream that comes there cannot go on either.
-        self._damages: dict[TopicPartition, tuple[int, CorruptionError]] = {}
+        #: Where the partitions ended when they were last looked at.
+        self._ends: dict[TopicPartition, PartitionEnds] = {}
         self._waiting_since_ms: int | None = None
 
     # What Spark asks on the driver.
@@ -108,7 +108,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if is_first and self._starts_latest:
             return start
         begin = self._parsed(start)
-        latest = self._latest() if self._target is None else dict(self._target)
+        if self._target is None:
+            latest = self._latest()
+        else:
+            self._look()
+            latest = dict(self._target)
         self._check_damage(begin)
         # A partition that is gone, or whose time is over, does not take the stream back.
         highest = {place: max(offset, begin.get(place, 0)) for place, offset in latest.items()}
@@ -124,16 +128,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _check_damage(self, begin: Offsets) -> None:
         """A stream that has read all up to damage has not come to the end."""
-        for place, (offset, damage) in self._damages.items():
-            if begin.get(place, -1) >= offset:
-                raise damage
+        for place, each in self._ends.items():
+            reached = self._directories.reader_end(each)
+            if each.damage is not None and begin.get(place, -1) >= reached:
+                raise each.damage
 
     def _starts_of_shorter(self, begin: Offsets) -> dict[TopicPartition, int]:
         """Where partitions begin that end before what was read of them: they were cut, or made anew. That is
         a loss; who goes on nevertheless reads them from their beginning."""
-        sources = self._sources()
-        ends = self._directories.ends({p: source for p, source in sources.items() if p in begin})
-        shorter = {place: each for place, each in ends.items() if each.end < begin[place]}
+        ends = self._ends.items()
+        shorter = {place: each for place, each in ends if each.end < begin.get(place, 0)}
         for place, each in shorter.items():
             if each.damage is not None:
                 raise each.damage
@@ -253,18 +257,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _latest(self, *, with_end_time: bool = True) -> dict[TopicPartition, int]:
         directories = self._directories
-        sources = self._sources()
-        ends = directories.ends(sources)
-        latest = {place: directories.reader_end(each) for place, each in ends.items()}
-        self._damages = {
-            place: (latest[place], each.damage)
-            for place, each in ends.items()
-            if each.damage is not None
-        }
+        sources = self._look()
         end = self._options.end
         if with_end_time and end.kind is Kind.TIME:
-            return directories.resolve(end, sources, ends, is_start=False)
-        return latest
+            return directories.resolve(end, sources, self._ends, is_start=False)
+        return {place: directories.reader_end(each) for place, each in self._ends.items()}
+
+    def _look(self) -> dict[TopicPartition, PartitionSource]:
+        """What there is to read, and where it ends now."""
+        sources = self._sources()
+        self._ends = self._directories.ends(sources)
+        return sources
 
     def _parsed(self, offsets: _Json) -> dict[TopicPartition, int]:
         return parse_offsets_dict(offsets, "the checkpoint")
