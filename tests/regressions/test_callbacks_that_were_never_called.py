@@ -72,3 +72,35 @@ def test_sync_that_ends_in_a_way_nobody_knows_is_told_to_who_waits() -> None:
         queue.put(1, answers.append)
     queue.close()
     assert ["MemoryError" in str(answer) for answer in answers] == [True, True]
+
+
+def test_callback_of_what_is_on_the_disk_is_not_told_of_what_was_cut_away(tmp_path: Path) -> None:
+    """One of a round failed, and all were told so."""
+    log = open_log(tmp_path)
+    first = log.append(batch(b"a"), sync=True).next_offset
+    answers: dict[int, StratalogError | None] = {}
+    done = threading.Semaphore(0)
+
+    def answer(number: int, failure: StratalogError | None) -> None:
+        answers[number] = failure
+        done.release()
+
+    inside, go = threading.Event(), threading.Event()
+
+    def reach(offset: int) -> None:
+        inside.set()
+        go.wait(30)
+        log._reach(offset)
+
+    queue = SyncQueue(reach)
+    queue.put(first, lambda failure: answer(0, failure))
+    assert inside.wait(30)
+    queue.put(first, lambda failure: answer(1, failure))  # these two are of one round
+    queue.put(first + 9, lambda failure: answer(2, failure))
+    go.set()
+    for _ in range(3):
+        assert done.acquire(timeout=30)
+    queue.close()
+    assert [answers[number] for number in (0, 1)] == [None, None]
+    assert isinstance(answers[2], StratalogError)
+    log.close()

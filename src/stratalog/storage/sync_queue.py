@@ -61,10 +61,13 @@ class SyncQueue:
                 self._answer(taken)
 
     def _answer(self, taken: list[tuple[int, Done]]) -> None:
-        failure = self._failure(max(offset for offset, _ in taken))
-        for _, done in taken:
+        furthest = max(offset for offset, _ in taken)
+        failure = self._failure(furthest)
+        for offset, done in taken:
+            # What failed for one may be on the disk for another: its log may have been cut between them.
+            own = failure if failure is None or offset == furthest else self._failure(offset)
             try:
-                done(failure)
+                done(own)
             except BaseException as error:  # noqa: BLE001  # of one caller: the others wait, too
                 _report(error)
 
