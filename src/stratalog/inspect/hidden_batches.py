@@ -9,17 +9,15 @@ off, and every sound batch behind it is taken for a part of it. Recovery asks wh
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
 
 from stratalog.errors import CorruptionError
 from stratalog.inspect.batch_at import is_batch_at
 from stratalog.records.columns import Pause
 from stratalog.records.layout import INT32_MAX, INT64_MAX, LOG_OVERHEAD, Ending, Reason
+from stratalog.records.reasons import RESTORE
 from stratalog.storage.log_file import LogFile
 
 __all__ = ["HidingPause", "judged"]
-
-_ADVICE: Final = "restore this segment from a replica or a backup, or read up to this position"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +26,7 @@ class HidingPause(Pause):
 
     def error(self) -> CorruptionError:
         error = Pause.error(self)
-        return CorruptionError(error.reason, error.detail, position=error.position, advice=_ADVICE)
+        return CorruptionError(error.reason, error.detail, position=error.position, advice=RESTORE)
 
 
 def judged(log_file: LogFile, pause: Pause) -> Pause:

@@ -7,48 +7,49 @@ from typing import Final
 from stratalog.errors import CorruptionError, LimitExceededError
 from stratalog.records.layout import Reason
 
-__all__ = ["corruption", "describe", "reason_name"]
+__all__ = ["RESTORE", "corruption", "describe", "reason_name"]
 
-_DAMAGED: Final = "restore this segment from a replica or a backup, or read up to this position"
+#: What to do about a segment of which a part cannot be read.
+RESTORE: Final = "restore this segment from a replica or a backup, or read up to this position"
 _TORN: Final = "a writer died here, or is still writing: what stands before it is whole"
 
 _TEXT: Final[dict[Reason, tuple[str, str]]] = {
     Reason.NONE: ("nothing is wrong", ""),
     Reason.SHORT_TAIL: ("the last batch is cut off", _TORN),
     Reason.ZERO_TAIL: ("only zeros follow: space that was set aside and never written", _TORN),
-    Reason.SIZE_TOO_SMALL: ("a size is below the smallest batch there is", _DAMAGED),
+    Reason.SIZE_TOO_SMALL: ("a size is below the smallest batch there is", RESTORE),
     Reason.SIZE_TOO_LARGE: (
         "a size is above the configured maximum",
         "raise max_batch_bytes if this batch is to be trusted",
     ),
     Reason.UNKNOWN_MAGIC: (
         "the magic byte is not that of a known format",
-        "check that this is a log file; " + _DAMAGED,
+        "check that this is a log file; " + RESTORE,
     ),
-    Reason.CRC_MISMATCH: ("the bytes do not match their CRC", _DAMAGED),
-    Reason.OFFSET_RANGE: ("an offset is negative or beyond 64 bits", _DAMAGED),
-    Reason.LEADER_EPOCH_RANGE: ("the leader epoch is below -1", _DAMAGED),
-    Reason.OFFSET_ORDER: ("an offset is not above the one before it", _DAMAGED),
-    Reason.OFFSET_GAP: ("offsets are missing before this batch", _DAMAGED),
-    Reason.UNKNOWN_CODEC: ("the compression codec is not one of this format", _DAMAGED),
-    Reason.LAST_OFFSET_DELTA_RANGE: ("the last offset delta is negative", _DAMAGED),
-    Reason.RECORD_COUNT_RANGE: ("the record count cannot be true of this batch", _DAMAGED),
-    Reason.RECORD_LENGTH: ("a record is longer than what holds it", _DAMAGED),
-    Reason.VARINT: ("a variable-length number does not end", _DAMAGED),
-    Reason.FIELD_LENGTH: ("a key or value is longer than what holds it", _DAMAGED),
-    Reason.RECORD_TRAILING_BYTES: ("a record is shorter than its length says", _DAMAGED),
-    Reason.BATCH_TRAILING_BYTES: ("bytes remain behind the last record of a batch", _DAMAGED),
-    Reason.OFFSET_DELTA_RANGE: ("a record's offset lies outside its batch", _DAMAGED),
-    Reason.HEADER_COUNT: ("the number of record headers cannot be true", _DAMAGED),
-    Reason.HEADER_KEY_NULL: ("a record header has no key", _DAMAGED),
-    Reason.COMPRESSED_DATA: ("the compressed records cannot be decompressed", _DAMAGED),
+    Reason.CRC_MISMATCH: ("the bytes do not match their CRC", RESTORE),
+    Reason.OFFSET_RANGE: ("an offset is negative or beyond 64 bits", RESTORE),
+    Reason.LEADER_EPOCH_RANGE: ("the leader epoch is below -1", RESTORE),
+    Reason.OFFSET_ORDER: ("an offset is not above the one before it", RESTORE),
+    Reason.OFFSET_GAP: ("offsets are missing before this batch", RESTORE),
+    Reason.UNKNOWN_CODEC: ("the compression codec is not one of this format", RESTORE),
+    Reason.LAST_OFFSET_DELTA_RANGE: ("the last offset delta is negative", RESTORE),
+    Reason.RECORD_COUNT_RANGE: ("the record count cannot be true of this batch", RESTORE),
+    Reason.RECORD_LENGTH: ("a record is longer than what holds it", RESTORE),
+    Reason.VARINT: ("a variable-length number does not end", RESTORE),
+    Reason.FIELD_LENGTH: ("a key or value is longer than what holds it", RESTORE),
+    Reason.RECORD_TRAILING_BYTES: ("a record is shorter than its length says", RESTORE),
+    Reason.BATCH_TRAILING_BYTES: ("bytes remain behind the last record of a batch", RESTORE),
+    Reason.OFFSET_DELTA_RANGE: ("a record's offset lies outside its batch", RESTORE),
+    Reason.HEADER_COUNT: ("the number of record headers cannot be true", RESTORE),
+    Reason.HEADER_KEY_NULL: ("a record header has no key", RESTORE),
+    Reason.COMPRESSED_DATA: ("the compressed records cannot be decompressed", RESTORE),
     Reason.DECOMPRESSED_TOO_LARGE: (
         "the records would decompress to more than the limit",
         "raise max_decompressed_bytes if this batch is to be trusted",
     ),
-    Reason.NESTED_COMPRESSION: ("a compressed message holds another", _DAMAGED),
-    Reason.EMPTY_WRAPPER: ("a compressed message holds nothing", _DAMAGED),
-    Reason.WRAPPER_OFFSET: ("a compressed message's offset does not fit its contents", _DAMAGED),
+    Reason.NESTED_COMPRESSION: ("a compressed message holds another", RESTORE),
+    Reason.EMPTY_WRAPPER: ("a compressed message holds nothing", RESTORE),
+    Reason.WRAPPER_OFFSET: ("a compressed message's offset does not fit its contents", RESTORE),
 }
 
 assert set(_TEXT) == set(Reason)

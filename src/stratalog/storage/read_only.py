@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from stratalog.errors import CorruptionError, StorageError, UsageError
 from stratalog.records.layout import Check, Ending
+from stratalog.records.reasons import RESTORE
 from stratalog.storage.blank_segment import is_leftover
 from stratalog.storage.damage import judge_tail
 from stratalog.storage.filesystem import FileSystem
@@ -146,10 +147,15 @@ def _open(
 def _damage(segment: SealedSegment, found: SegmentScan, file_size: int) -> CorruptionError | None:
     """What the last segment ends in, where that is not its end: bytes that no writer leaves, or a batch
     that seems cut off while sound ones follow it."""
-    pause = found.pause
-    if pause.ending == Ending.INCOMPLETE:
-        verdict = judge_tail(segment.log, pause, file_size, segment.base_offset)
-        is_damage = verdict.may_lose
-    else:
-        is_damage = pause.ending == Ending.CORRUPT
-    return pause.error().located(path=segment.path(FileKind.LOG)) if is_damage else None
+    pause, path = found.pause, segment.path(FileKind.LOG)
+    if pause.ending == Ending.CORRUPT:
+        return pause.error().located(path=path)
+    if pause.ending != Ending.INCOMPLETE:
+        return None
+    verdict = judge_tail(segment.log, pause, file_size, segment.base_offset)
+    if not verdict.may_lose:
+        return None
+    error = pause.error()
+    # Not the advice of a torn tail: what stands behind it is not there for whoever reads on.
+    detail = f"{error.detail}: {verdict.detail}"
+    return CorruptionError(error.reason, detail, position=error.position, path=path, advice=RESTORE)
