@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from stratalog.errors import StorageError
 from stratalog.inspect.segment_order import segment_spans
-from stratalog.storage.filesystem import FileSystem
+from stratalog.storage.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.names import parse_data_name
 
 if TYPE_CHECKING:
@@ -51,7 +51,11 @@ def _blank_at_end(source: PartitionSource, file_system: FileSystem) -> int:
 
 
 def _begins_blank(path: str, file_system: FileSystem) -> bool:
-    """Whether there is nothing where the first offset would be."""
+    """Whether there is nothing where the first offset would be. Of files that are far away only the size is
+    asked: nobody preallocates there, and a listing fetches no bytes."""
+    found = file_system.stat(path)
+    if found is None or found.size == 0 or not isinstance(file_system, OsFileSystem):
+        return found is not None and found.size == 0
     file = file_system.open_readable(path)
     try:
         return not any(file.read(0, _OFFSET_BYTES))
