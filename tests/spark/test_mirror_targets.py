@@ -13,7 +13,7 @@ import pytest
 import stratalog
 from stratalog.errors import StratalogError, UsageError
 from stratalog.inspect.partition_ends import partition_ends
-from stratalog.records.builder import build_batch
+from stratalog.records.builder import BatchOptions, build_batch
 from stratalog.records.layout import Codec
 from stratalog.records.legacy import MessageOptions, build_messages
 from stratalog.records.model import Record
@@ -33,8 +33,8 @@ def some(*offsets: int, tag: str = "s") -> list[Record]:
     ]
 
 
-def v2(*offsets: int, tag: str = "s") -> bytes:
-    return build_batch(some(*offsets, tag=tag))
+def v2(*offsets: int, tag: str = "s", **options: Any) -> bytes:
+    return build_batch(some(*offsets, tag=tag), BatchOptions(**options))
 
 
 def v1(*offsets: int, tag: str = "s") -> bytes:
@@ -98,6 +98,7 @@ def test_mirror_that_went_on_behind_records_of_another_log(
     [
         ([v2(0, 1), v2(2, 3, 4)], [v2(0, 1), v2(2, 4)]),
         ([v2(0, 1), v2(2, 3, 4)], [v2(0, 1)]),
+        ([v2(0, 1), v2(2, 3, 4)], [v2(0, 1), v2(2, 3, 4, delete_horizon_ms=T + 10**9)]),
         ([v1(0, 1), v1(2, 3, 4)], [v1(0, 1), v1(3, 4)]),
         ([v1(0, 1), v1(2, 3, 4)], [v1(0, 1), v1(2, 3)]),
     ],
