@@ -346,7 +346,7 @@ def test_kafka_is_started_between_a_killed_commit_and_its_replay(
         write(frame, log_dir(broker), by="stratalog_killing", **options)
     assert (folder / "kill.json.done").exists()
     (open_one,) = read_journal(OsFileSystem(), log_dir(broker)).open
-    assert open_one.intent.key.owner == "load"
+    assert open_one.intent.key.owner == "load > orders"
     seen = by_files(spark.read, broker, subscribe="orders")
     assert seen.filter("value like 'ours %'").count() == 0, "a reader of ours sees none of it"
 
