@@ -13,7 +13,6 @@ import pytest
 import stratalog
 from stratalog.errors import CorruptionError
 from stratalog.inspect.count import count_file
-from stratalog.inspect.hidden_batches import HidingPause
 from stratalog.inspect.partition_ends import EndsCache, partition_ends
 from stratalog.inspect.range_plan import plan_range
 from stratalog.inspect.range_reader import RangeReader
@@ -25,6 +24,7 @@ from stratalog.records.columns import Selection
 from stratalog.records.layout import Check, Column, Ending
 from stratalog.records.model import Record
 from stratalog.storage import damage
+from stratalog.storage.hidden_batches import HidingPause
 from tests.cli.runner import run
 from tests.inspect.logs import batch, flipped, segment
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from stratalog.inspect.counter import Counter
-from stratalog.inspect.hidden_batches import judged
 from stratalog.inspect.times import LatestTime, first_time
 from stratalog.records.compression import DECOMPRESSED_SIZE_MAX_DEFAULT
 from stratalog.records.layout import Check, Ending
 from stratalog.storage.filesystem import FileSystem
+from stratalog.storage.hidden_batches import judged
 from stratalog.storage.log_file import LogFile, open_log_file
 from stratalog.storage.walk_file import FileEnd, Progress, walk_windows
 

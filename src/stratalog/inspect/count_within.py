@@ -9,13 +9,13 @@ from typing import Final
 from stratalog.inspect.bounds import Bounds, part_within
 from stratalog.inspect.count import FileCount, next_offset
 from stratalog.inspect.decode_file import decode_file
-from stratalog.inspect.hidden_batches import judged
 from stratalog.inspect.segment_order import segment_spans
 from stratalog.inspect.times import LatestTime
 from stratalog.records.columns import Pause, RegionDecoder, Selection, Taken
 from stratalog.records.compression import DECOMPRESSED_SIZE_MAX_DEFAULT
 from stratalog.records.layout import Check, Column, Ending
 from stratalog.storage.filesystem import FileSystem
+from stratalog.storage.hidden_batches import judged
 from stratalog.storage.log_file import open_log_file
 from stratalog.storage.walk_file import FileEnd, Progress
 

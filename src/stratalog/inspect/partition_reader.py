@@ -12,16 +12,16 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from stratalog.errors import StorageError, UsageError
-from stratalog.inspect.batch_at import offsets_behind
 from stratalog.inspect.bounds import Bounds, bounds_of, part_within, spans_within
 from stratalog.inspect.decode_file import decode_file
-from stratalog.inspect.hidden_batches import judged
 from stratalog.inspect.offset_range import OffsetRange
 from stratalog.inspect.segment_order import SegmentSpan
 from stratalog.inspect.sources import PartitionSource, relisted, vanished, with_fresh_listing
 from stratalog.records.columns import Pause, RegionDecoder, Selection, Taken
 from stratalog.records.layout import INT32_MAX, Ending, Reason
+from stratalog.storage.batch_at import offsets_behind
 from stratalog.storage.filesystem import FileSystem
+from stratalog.storage.hidden_batches import judged
 from stratalog.storage.log_file import LogFile, open_log_file
 from stratalog.storage.settling import LISTINGS_MAX
 from stratalog.storage.walk_file import FileEnd, Progress

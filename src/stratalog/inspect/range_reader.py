@@ -16,10 +16,8 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from stratalog.errors import StorageError, StratalogError, UsageError
-from stratalog.inspect.batch_at import is_batch_at, offsets_behind
 from stratalog.inspect.count import next_offset
 from stratalog.inspect.decode_file import decode_file
-from stratalog.inspect.hidden_batches import judged
 from stratalog.inspect.partition_ends import EndsCache
 from stratalog.inspect.range_plan import LogRange, SegmentSlice, plan_slices
 from stratalog.inspect.segment_check import check_segment
@@ -28,7 +26,9 @@ from stratalog.inspect.segment_search import SegmentSearch
 from stratalog.inspect.sources import PartitionSource, relisted, vanished
 from stratalog.records.columns import Pause, RegionDecoder, Selection, Taken
 from stratalog.records.layout import BATCH_HEADER_SIZE, Ending, Reason
+from stratalog.storage.batch_at import is_batch_at, offsets_behind
 from stratalog.storage.filesystem import FileSystem, OsFileSystem
+from stratalog.storage.hidden_batches import judged
 from stratalog.storage.log_file import LogFile, open_log_file
 from stratalog.storage.settling import LISTINGS_MAX
 from stratalog.storage.walk_file import FileEnd

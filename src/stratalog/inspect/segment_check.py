@@ -5,12 +5,12 @@ from __future__ import annotations
 from array import array
 from typing import Final
 
-from stratalog.inspect.hidden_batches import judged
 from stratalog.inspect.segment_order import SegmentSpan
 from stratalog.records import kernel
 from stratalog.records.columns import Pause, Selection
 from stratalog.records.layout import ROW_WIDTH, Check, Ending, Reason
 from stratalog.storage.filesystem import FileSystem
+from stratalog.storage.hidden_batches import judged
 from stratalog.storage.log_file import Window, open_log_file
 from stratalog.storage.walk_file import walk_windows
 

@@ -12,7 +12,6 @@ from typing import Final
 
 from stratalog.errors import CorruptionError
 from stratalog.inspect.count import count_file
-from stratalog.inspect.hidden_batches import judged
 from stratalog.inspect.segment_order import SegmentSpan
 from stratalog.inspect.segment_search import SegmentSearch
 from stratalog.records import kernel
@@ -27,6 +26,7 @@ from stratalog.records.layout import (
     Row,
 )
 from stratalog.storage.filesystem import FileStat, FileSystem
+from stratalog.storage.hidden_batches import judged
 from stratalog.storage.log_file import LogFile, Window, open_log_file
 from stratalog.storage.segment_scan import RowsSeen
 from stratalog.storage.walk_file import FileEnd, walk_windows

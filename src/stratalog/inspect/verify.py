@@ -15,7 +15,6 @@ from typing import Final, Literal
 
 from stratalog.errors import StorageError
 from stratalog.inspect.counter import Counter
-from stratalog.inspect.hidden_batches import judged
 from stratalog.inspect.segment_order import is_last_segment, segments_in_order
 from stratalog.records import kernel
 from stratalog.records.columns import Pause
@@ -23,6 +22,7 @@ from stratalog.records.compression import DECOMPRESSED_SIZE_MAX_DEFAULT
 from stratalog.records.layout import INT32_MAX, ROW_WIDTH, Check, Ending, Reason, Row
 from stratalog.records.scan import STRICT
 from stratalog.storage.filesystem import FileSystem
+from stratalog.storage.hidden_batches import judged
 from stratalog.storage.log_file import LogFile, Window, open_log_file
 from stratalog.storage.walk_file import Progress, entry_size, walk_windows
 

@@ -12,12 +12,12 @@ from typing import Final, NamedTuple
 
 from stratalog.errors import CorruptionError, StorageError, UsageError
 from stratalog.records.layout import Check, Ending
-from stratalog.records.reasons import RESTORE
 from stratalog.storage.blank_segment import is_leftover
-from stratalog.storage.damage import judge_tail
 from stratalog.storage.filesystem import FileSystem
 from stratalog.storage.folder import FolderNames
+from stratalog.storage.hidden_batches import judged
 from stratalog.storage.log_config import LogConfig
+from stratalog.storage.log_file import LogFile
 from stratalog.storage.log_view import LogView, SegmentList
 from stratalog.storage.names import FileKind, segment_file_name
 from stratalog.storage.producers import ProducerStates
@@ -147,15 +147,7 @@ def _open(
 def _damage(segment: SealedSegment, found: SegmentScan, file_size: int) -> CorruptionError | None:
     """What the last segment ends in, where that is not its end: bytes that no writer leaves, or a batch
     that seems cut off while sound ones follow it."""
-    pause, path = found.pause, segment.path(FileKind.LOG)
-    if pause.ending == Ending.CORRUPT:
-        return pause.error().located(path=path)
-    if pause.ending != Ending.INCOMPLETE:
-        return None
-    verdict = judge_tail(segment.log, pause, file_size, segment.base_offset)
-    if not verdict.may_lose:
-        return None
-    error = pause.error()
-    # Not the advice of a torn tail: what stands behind it is not there for whoever reads on.
-    detail = f"{error.detail}: {verdict.detail}"
-    return CorruptionError(error.reason, detail, position=error.position, path=path, advice=RESTORE)
+    path = segment.path(FileKind.LOG)
+    log_file = LogFile(path, segment.log, file_size, segment.base_offset, is_v07=False)
+    pause = judged(log_file, found.pause)
+    return pause.error().located(path=path) if pause.ending == Ending.CORRUPT else None

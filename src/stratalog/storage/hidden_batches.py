@@ -3,7 +3,7 @@
 A walk sees the same in both. A writer that died, or is at it still, leaves part of a batch and nothing more.
 No CRC covers a size: with one bit of it flipped, a batch in the middle of a log seems to be the last one, cut
 off, and every sound batch behind it is taken for a part of it. Recovery asks what lies there before it cuts
-(``storage.damage``); so does everybody here before he calls an end torn.
+(``damage``); so does every reader before it calls an end torn.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from stratalog.errors import CorruptionError
-from stratalog.inspect.batch_at import is_batch_at
 from stratalog.records.columns import Pause
 from stratalog.records.layout import INT32_MAX, INT64_MAX, LOG_OVERHEAD, Ending, Reason
 from stratalog.records.reasons import RESTORE
+from stratalog.storage.batch_at import is_batch_at
 from stratalog.storage.log_file import LogFile
 
 __all__ = ["HidingPause", "judged"]
