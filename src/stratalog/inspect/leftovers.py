@@ -67,20 +67,16 @@ def _kept(source: PartitionSource, count: int, file_system: FileSystem) -> list[
     """The paths of so many segments, and of those behind them that are no leftovers."""
     # Only now: nearly every segment holds something.
     from stratalog.inspect.source_segments import sealed_segment
-    from stratalog.storage.blank_segment import is_leftover
+    from stratalog.storage.blank_segment import find_leftovers
 
-    kept = list(source.segments[:count])
     spans = list(segment_spans(source.segments))[count - 1 :]
+    segments = []
     with ExitStack() as opened:
-        before = None
         for span in spans:
             found = file_system.stat(span.path)
             size = 0 if found is None else found.size
-            segment = sealed_segment(source, span, file_system, size)
-            opened.callback(segment.close)
-            if before is not None:
-                if is_leftover(segment, before, is_last=span is spans[-1]):
-                    continue
-                kept.append(span.path)
-            before = segment
-    return kept
+            segments.append(sealed_segment(source, span, file_system, size))
+            opened.callback(segments[-1].close)
+        gone = find_leftovers(segments)
+    behind = [span.path for span, each in zip(spans, segments, strict=True) if each not in gone]
+    return [*source.segments[: count - 1], *behind]

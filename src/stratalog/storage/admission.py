@@ -189,14 +189,13 @@ def _check_batches(
     is_rebuilt = False
     expected = 0
     for at in range(0, count * ROW_WIDTH, ROW_WIDTH):
-        is_marker = origin is Origin.COORDINATOR and rows[at + _ATTRIBUTES] & CONTROL_MASK
-        if not is_marker:  # without it a transaction would never end
+        is_control = rows[at + _ATTRIBUTES] & CONTROL_MASK
+        if not is_control or origin is _CLIENT:  # without its marker a transaction would never end
             _check_size(rows, at, rules)
         if origin is _CLIENT:
             check_client(rows, at, expected)
             expected += rows[at + _RECORD_COUNT]
         codec = rows[at + _ATTRIBUTES] & CODEC_MASK
-        is_control = rows[at + _ATTRIBUTES] & CONTROL_MASK
         wanted = codec if rules.codec is None or is_control else rules.codec
         true_max, has_gap = check_records(data, rows, at, rules, now_ms)
         true_maxes.append(true_max)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, TypeVar
 
 from stratalog.errors import CorruptionError
 from stratalog.storage.segment import Segment
 
-__all__ = ["is_blank", "is_leftover"]
+__all__ = ["find_leftovers", "is_blank"]
+
+SegmentType = TypeVar("SegmentType", bound=Segment)
 
 _READ_BYTES: Final = 1 << 20
 _HEAD_BYTES: Final = 64
@@ -24,9 +27,21 @@ def is_blank(segment: Segment) -> bool:
     return True
 
 
-def is_leftover(segment: Segment, before: Segment, *, is_last: bool) -> bool:
-    """Whether a segment was begun and given up, for want of room: the one before it went on. The names of
-    such were removed, and a power cut may have brought them back."""
+def find_leftovers(segments: Sequence[SegmentType]) -> list[SegmentType]:
+    """The segments, of these in their order, that were begun and given up, for want of room: the one before
+    went on. The names of such were removed, and a power cut may have brought them back."""
+    found = []
+    kept = segments[0] if segments else None
+    for segment in segments[1:]:
+        assert kept is not None
+        if _is_leftover(segment, kept, is_last=segment is segments[-1]):
+            found.append(segment)
+        else:
+            kept = segment
+    return found
+
+
+def _is_leftover(segment: Segment, before: Segment, *, is_last: bool) -> bool:
     if segment.size_bytes and not is_last:
         return False  # not looked into: those that are preallocated are trimmed when the next one begins
     if any(segment.log.read(0, _HEAD_BYTES) if segment.size_bytes else b""):

@@ -18,7 +18,7 @@ from stratalog.records.layout import INT32_MAX, INT64_MAX, Check, Reason
 from stratalog.records.reasons import corruption
 from stratalog.storage.activation import activate
 from stratalog.storage.active_segment import ActiveSegment
-from stratalog.storage.blank_segment import is_leftover
+from stratalog.storage.blank_segment import find_leftovers
 from stratalog.storage.epoch_file import EpochFile
 from stratalog.storage.epoch_scan import EpochsFound
 from stratalog.storage.folder import FolderNames, SettlePlan, plan_orphans, plan_swaps, plan_sweep
@@ -210,13 +210,9 @@ class _Loader:
 
     def _without_leftovers(self, segments: list[SealedSegment]) -> list[SealedSegment]:
         """Segments without those that were begun and given up."""
-        kept: list[SealedSegment] = []
-        for segment in segments:
-            if kept and is_leftover(segment, kept[-1], is_last=segment is segments[-1]):
-                self._recovery.drop([segment])
-            else:
-                kept.append(segment)
-        return kept
+        leftovers = find_leftovers(segments)
+        self._recovery.drop(leftovers)
+        return [segment for segment in segments if segment not in leftovers]
 
     def _sealed(self, base_offset: int) -> SealedSegment:
         path = os.path.join(self._folder, segment_file_name(base_offset, FileKind.LOG))

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from stratalog.errors import CorruptionError, StorageError, UsageError
 from stratalog.records.layout import Check, Ending
-from stratalog.storage.blank_segment import is_leftover
+from stratalog.storage.blank_segment import find_leftovers
 from stratalog.storage.filesystem import FileSystem
 from stratalog.storage.folder import FolderNames
 from stratalog.storage.hidden_batches import judged
@@ -113,10 +113,8 @@ def _open(
         empty = SealedSegment(file_system, folder, log_start, limits, 0)
         view = LogView(SegmentList([empty]), log_start, log_start, 0, log_start, log_start)
         return FolderView(view)
-    for segment in segments[1:]:
-        before = segments[segments.index(segment) - 1]
-        if is_leftover(segment, before, is_last=segment is segments[-1]):
-            segments.remove(segment)
+    for segment in find_leftovers(segments):
+        segments.remove(segment)
     last = segments[-1]
     # The last segment is walked from its start: of what its writer keeps in memory, its indexes and
     # its aborted transactions, the files may know nothing yet.
