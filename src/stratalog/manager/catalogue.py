@@ -20,10 +20,9 @@ from stratalog.storage.filesystem import FileSystem, replace_file
 from stratalog.storage.kafka_uuid import format_uuid
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.names import (
-    FOREIGN_ROOT_DIRS,
     PARTITION_METADATA,
     TEMPORARY_SUFFIX,
-    check_topic,
+    check_own_topic,
     partition_dir_name,
 )
 from stratalog.storage.partition_metadata import (
@@ -220,14 +219,11 @@ class Catalogue:
 
     def check_new(self, name: str, partitions: int) -> None:
         """UsageError where a topic of this name and size cannot be made."""
-        check_topic(name)
+        check_own_topic(name)
         if type(partitions) is not int or not 1 <= partitions <= INT32_MAX:
             raise UsageError(f"a topic has at least one partition, not {partitions!r}")
         if name in self._partitions:
             raise UsageError(f"topic {name!r} is there already")
-        folder = partition_dir_name(TopicPartition(name, 0))
-        if folder in FOREIGN_ROOT_DIRS:  # nobody would find it again
-            raise UsageError(f"{name!r} cannot be made: Kafka keeps its own in {folder}")
         longest = partition_dir_name(TopicPartition(name, partitions - 1))
         if len(longest) > _NAME_SIZE_MAX:
             raise UsageError(f"the folder {longest!r} has a name of {len(longest)} characters")

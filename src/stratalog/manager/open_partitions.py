@@ -15,7 +15,7 @@ from stratalog.manager.upkeep import Upkeep
 from stratalog.records.layout import INT64_MAX
 from stratalog.storage.damage import OnDamage
 from stratalog.storage.filesystem import FileSystem
-from stratalog.storage.log_guard import check_forks, fork_count
+from stratalog.storage.forks import check_forks, fork_count
 from stratalog.storage.partition_log import PartitionLog, Watermark
 from stratalog.storage.read_only import check_format
 from stratalog.types import TopicPartition

@@ -31,7 +31,7 @@ from stratalog.records.builder import BatchOptions
 from stratalog.records.control import ControlType, build_marker
 from stratalog.records.layout import Codec
 from stratalog.storage.filesystem import FileSystem, replace_file
-from stratalog.storage.log_guard import check_forks, fork_count
+from stratalog.storage.forks import check_forks, fork_count
 from stratalog.storage.names import STRATALOG_TRANSACTIONS, TEMPORARY_SUFFIX, check_topic
 from stratalog.storage.partition_log import AppendResult, PartitionLog
 from stratalog.storage.producers import Origin

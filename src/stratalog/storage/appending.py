@@ -27,6 +27,7 @@ from stratalog.storage.rolling import roll, roll_if_needed
 from stratalog.types import NO_LEADER_EPOCH, NO_TIMESTAMP
 
 __all__ = [
+    "UNSTAMPED",
     "AppendResult",
     "adopt",
     "append_as_follower",
@@ -42,7 +43,8 @@ _BASE_OFFSET: Final = int(Row.BASE_OFFSET)
 _MAGIC: Final = int(Row.MAGIC)
 _PRODUCER_ID: Final = int(Row.PRODUCER_ID)
 _CLIENT: Final = Origin.CLIENT
-_NO_OFFSET: Final = bytes(8)
+#: The offset of a batch that no log has given one.
+UNSTAMPED: Final = bytes(8)
 # What a named tuple's own function does, without that function.
 _new: Final = tuple.__new__
 
@@ -154,7 +156,7 @@ def _append_plain(
             active.append(data, row, 1)
             state.publish_append(last_offset + 1, False)
         except BaseException as error:
-            data[:8] = _NO_OFFSET  # so that it may be brought again
+            data[:8] = UNSTAMPED  # so that it may be brought again
             undo_write(state, position, error)
             raise
         return _new(AppendResult, (log_end, last_offset, NO_TIMESTAMP, state.view.log_start, False))

@@ -14,7 +14,12 @@ from typing import Final, TypeAlias
 from stratalog.errors import StratalogError
 from stratalog.records.layout import Row
 from stratalog.storage.admission import admit_plain
-from stratalog.storage.appending import AppendResult, append_as_leader, undo_write
+from stratalog.storage.appending import (
+    UNSTAMPED,
+    AppendResult,
+    append_as_leader,
+    undo_write,
+)
 from stratalog.storage.log_state import LogState
 from stratalog.storage.producers import Origin
 from stratalog.types import NO_TIMESTAMP
@@ -27,7 +32,6 @@ Answer = AppendResult | StratalogError
 
 _PRODUCER_ID: Final = int(Row.PRODUCER_ID)
 _CLIENT: Final = Origin.CLIENT
-_NO_OFFSET: Final = bytes(8)
 #: Up to here, to copy bytes together is cheaper than to write each by itself.
 _JOINT_BYTES: Final = 64 << 10
 _GROUP_BYTES: Final = 1 << 20
@@ -76,10 +80,10 @@ def _append_group(state: LogState, group: list[_Plain], leader_epoch: int) -> li
             # Without room nothing of them is there. Alone, some may still find it.
             if state.guard.failure is not None or state.guard.is_closed:
                 for data, _ in group:
-                    data[:8] = _NO_OFFSET
+                    data[:8] = UNSTAMPED
                 return [error] * len(group)
     for data, _ in group[len(answers) :]:
-        data[:8] = _NO_OFFSET  # not the one that a place in the segment would have given it
+        data[:8] = UNSTAMPED  # not the one that a place in the segment would have given it
         answers.append(_append_one(state, data, leader_epoch))
     return answers
 

@@ -18,30 +18,15 @@ from typing import Final
 from weakref import WeakSet
 
 from stratalog.errors import LogFailedError, StorageError, UsageError
+from stratalog.storage.forks import check_forks, fork_count
 
-__all__ = ["NO_ROOM", "LogGuard", "check_forks", "fork_count"]
+__all__ = ["NO_ROOM", "LogGuard"]
 
 _NO_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE})
 #: A disk that is full, or a process with too many files, can be helped.
 NO_ROOM: Final = _NO_FILES | {errno.ENOSPC, errno.EDQUOT}
 
-#: How many forks lie between this process and the first one.
-_forks = 0
 _guards: WeakSet[LogGuard] = WeakSet()
-
-
-def fork_count() -> int:
-    """Is another number in a forked process: what was opened at this one is then its parent's."""
-    return _forks
-
-
-def check_forks(forks: int, what: str) -> None:
-    """UsageError where ``what`` was opened before this process was forked off."""
-    if forks != _forks:
-        raise UsageError(
-            f"{what} was opened by the process that this one was forked from: open it here, to be "
-            "read only while that one has it open"
-        )
 
 
 class LogGuard:
@@ -54,17 +39,17 @@ class LogGuard:
         self.lock = threading.RLock()
         self.failure: StorageError | None = None
         self.is_closed = False
-        self._forks = _forks
+        self._forks = fork_count()
         _guards.add(self)
 
     @property
     def is_inherited(self) -> bool:
         """Whether the process that opened the log is not this one, but one that it was forked from."""
-        return self._forks != _forks
+        return self._forks != fork_count()
 
     def check_process(self) -> None:
         """UsageError where the log is inherited."""
-        if self._forks != _forks:
+        if self.is_inherited:
             check_forks(self._forks, os.path.basename(self._folder))
 
     def check(self) -> None:
@@ -136,8 +121,6 @@ class LogGuard:
 
 
 def _after_fork() -> None:
-    global _forks  # noqa: PLW0603
-    _forks += 1
     for guard in list(_guards):
         guard.leave_to_parent()
 

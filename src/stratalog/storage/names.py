@@ -41,6 +41,7 @@ __all__ = [
     "PieceStage",
     "SegmentName",
     "Stage",
+    "check_own_topic",
     "check_topic",
     "is_marked_partition_dir",
     "log_file_name",
@@ -171,6 +172,15 @@ def check_topic(topic: str) -> str:
         raise UsageError(
             f"{topic!r} is not a topic: 1 to {_TOPIC_SIZE_MAX} letters, digits, '.', '_' or '-'"
         )
+    return topic
+
+
+def check_own_topic(topic: str) -> str:
+    """The name itself where it can be a topic of ours; UsageError where its folder is one that Kafka keeps
+    for itself, and nobody would find it again."""
+    folder = partition_dir_name(TopicPartition(topic, 0))
+    if folder in FOREIGN_ROOT_DIRS:
+        raise UsageError(f"{topic!r} is no topic to write to: Kafka keeps its own in {folder}")
     return topic
 
 

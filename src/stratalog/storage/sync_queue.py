@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Final
 
 from stratalog.errors import StratalogError, UsageError
-from stratalog.storage.log_guard import fork_count
+from stratalog.storage.forks import fork_count
 
 __all__ = ["Done", "SyncQueue"]
 

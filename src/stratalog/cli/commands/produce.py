@@ -16,8 +16,7 @@ from stratalog.cli.verb import Verb
 from stratalog.errors import StorageError, StratalogError, UsageError
 from stratalog.manager.logs import Logs, open_logs
 from stratalog.storage.log_config import LogConfig
-from stratalog.storage.names import FOREIGN_ROOT_DIRS, partition_dir_name
-from stratalog.types import TopicPartition
+from stratalog.storage.names import check_own_topic
 
 __all__ = ["command"]
 
@@ -102,9 +101,7 @@ def _check(
 ) -> None:
     """What can be told of a command line before anything is opened: a wrong one changes nothing."""
     LogConfig.of(configs)
-    folder = partition_dir_name(TopicPartition(topic, 0))
-    if folder in FOREIGN_ROOT_DIRS:
-        raise UsageError(f"{topic!r} is no topic to append to: Kafka keeps its own in {folder}")
+    check_own_topic(topic)
     if partition is not None and partitions is not None and partition >= partitions:
         raise UsageError(
             f"-p {partition} is not among --partitions {partitions}: they count from 0"
