@@ -9,8 +9,8 @@ from unittest import mock
 
 import pytest
 
-from stratalog.manager import commit_apply, commit_replay, commits, visibility
-from stratalog.manager.commit_apply import NOTHING, Reached
+from stratalog.manager import commit_apply, commit_compare, commit_replay, commits, visibility
+from stratalog.manager.commit_compare import NOTHING, Reached
 from stratalog.manager.commit_replay import Replay
 from stratalog.storage import adoption, commit_journal, commit_visibility
 from stratalog.storage.adoption import StagedFile
@@ -114,7 +114,7 @@ def nothing(*_: Any, **__: Any) -> None:
 
 _real_append = CommitJournal.append
 _real_apply = commit_apply.apply_pieces
-_real_compare = commit_apply.compare_log
+_real_compare = commit_compare.compare_log
 _real_finish = Replay._finish
 
 

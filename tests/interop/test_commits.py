@@ -3,20 +3,23 @@ of a commit and its replay, and reads everything once afterwards."""
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Message, Producer
 
 import stratalog
 from stratalog.clock import SYSTEM_CLOCK
 from stratalog.manager.commits import TopicPlan
-from stratalog.storage.commit_journal import read_journal
+from stratalog.storage.commit_journal import CommitJournal, read_journal
 from stratalog.storage.commit_key import CommitKey
+from stratalog.storage.commit_records import CommitRecord, Done
 from stratalog.storage.filesystem import OsFileSystem
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.piece import Piece
@@ -215,3 +218,104 @@ def check(seen: dict[Place, list[bytes | None]], wanted: dict[Place, set[str]]) 
         values = [(value or b"").decode() for value in seen[place]]
         assert len(values) == len(set(values)), "something is there twice"
         assert set(values) == wanted[place]
+
+
+# --- Kafka compacts and deletes between a death and the replay --------------------------------------
+
+#: The cleaner and retention come at once, and whatever lies before the active segment is theirs.
+RESTLESS = {
+    **QUIET,
+    "log.cleaner.backoff.ms": 200,
+    "log.initial.task.delay.ms": 100,
+    "log.retention.check.interval.ms": 200,
+    "log.segment.delete.delay.ms": 0,
+}
+ITEMS = 200
+
+
+def commit_and_die_at_its_end(root: str) -> None:
+    """All is in the log, and the journal does not say so yet."""
+    staging = Committing(OsFileSystem(), root, SYSTEM_CLOCK)
+    key = CommitKey("query", 0)
+    values: dict[Place, list[str]] = {(topic, 0): [] for topic in ("state", "events")}
+    for number in range(ITEMS):
+        values["state", 0].append(f"item {number}")
+        values["events", 0].append(f"item {number}")
+    pieces = staging.stage(key, values, batch_bytes=600)
+    journal = CommitJournal.append
+
+    def dying(self: CommitJournal, record: CommitRecord) -> None:
+        if isinstance(record, Done):
+            os._exit(9)
+        journal(self, record)
+
+    CommitJournal.append = dying  # type: ignore[method-assign]
+    staging.commit(key, pieces)
+
+
+def test_what_kafka_compacted_or_deleted_before_the_replay_does_not_come_back(
+    kafka_oracle: KafkaOracle, tmp_path: Path
+) -> None:
+    """A commit died when all of it was written. Kafka is started: newer records take the place of most of it
+    in one topic, and the other deletes its beginning. The replay must take what is gone for done: appended
+    again, old values would be the newest ones."""
+    small = {"internal.segment.bytes": 2048, "retention.ms": -1}
+    state = {**small, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.001}
+    broker = kafka_oracle.broker(tmp_path / "broker", RESTLESS)
+    broker.start()
+    try:
+        broker.create_topic("state", 1, state)
+        broker.create_topic("events", 1, small)
+        assert broker.stop()
+        (root,) = broker.log_dirs
+        context = multiprocessing.get_context("spawn")
+        process = context.Process(target=commit_and_die_at_its_end, args=(str(root),))
+        process.start()
+        process.join()
+        assert process.exitcode == 9
+        assert read_journal(OsFileSystem(), str(root)).open
+        broker.start()
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.num.messages": 10})
+        for number in range(ITEMS - 20):  # the last of the commit stay
+            producer.produce("state", f"newer {number}", f"item {number}", 0, on_delivery=delivered)
+        assert producer.flush(30) == 0
+        file = offsets_file(tmp_path, "events", 150)
+        broker.tool(
+            "delete-records", "--bootstrap-server", broker.bootstrap, "--offset-json-file", file
+        )
+        wait_until(lambda: len(consume(broker.bootstrap, [("state", 0)])["state", 0]) < ITEMS + 60)
+        before = {
+            place: [(r.offset, r.key, r.value) for r in records]
+            for place, records in consume(broker.bootstrap, [("state", 0), ("events", 0)]).items()
+        }
+        assert broker.stop()
+        stratalog.open(root).close()
+        assert not read_journal(OsFileSystem(), str(root)).open
+        with stratalog.open(root, read_only=True) as logs:
+            for place, listed in before.items():
+                kept = [(r.offset, r.key, r.value) for r in logs.read(place[0]).records()]
+                assert kept == listed
+        latest = {key: value for _, key, value in before["state", 0]}
+        assert latest[b"item 7"] == b"newer 7"
+        assert latest[b"item 199"] == b"item 199"
+        assert [offset for offset, _, _ in before["events", 0]] == list(range(150, ITEMS))
+    finally:
+        broker.kill()
+
+
+def delivered(error: KafkaError | None, message: Message) -> None:
+    assert error is None, error
+
+
+def offsets_file(folder: Path, topic: str, offset: int) -> Path:
+    path = folder / "offsets.json"
+    entry = {"topic": topic, "partition": 0, "offset": offset}
+    path.write_text(json.dumps({"version": 1, "partitions": [entry]}))
+    return path
+
+
+def wait_until(is_so: Callable[[], bool], timeout_s: float = 60) -> None:
+    until = time.monotonic() + timeout_s
+    while not is_so():
+        assert time.monotonic() < until, "the cleaner did not come"
+        time.sleep(0.3)

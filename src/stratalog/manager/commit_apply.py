@@ -1,39 +1,27 @@
-"""Pieces into a log, and a log compared with pieces: what a commit does, and what a replay finds of it."""
+"""Pieces into a log: what a commit does, and what is left of one that was interrupted."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final
 
+from stratalog.manager.commit_compare import Reached
 from stratalog.manager.transactions import latest_epoch
 from stratalog.records.layout import ROW_WIDTH, Row
 from stratalog.records.restamp import assign_offsets
 from stratalog.storage.adoption import StagedFile
 from stratalog.storage.commit_records import PlannedPiece, Way
 from stratalog.storage.filesystem import FileSystem
-from stratalog.storage.log_view import LogView
 from stratalog.storage.names import PieceStage, piece_file_name
 from stratalog.storage.partition_log import PartitionLog
 from stratalog.storage.piece import Piece
 from stratalog.storage.piece_reader import WINDOW_BYTES, BatchWindow, BatchWindows, open_piece
 
-__all__ = ["NOTHING", "Reached", "append_rest", "apply_pieces", "compare_log"]
+__all__ = ["append_rest", "apply_pieces"]
 
 #: The disk begins with so much at a time, while the next bytes are copied.
 _BEGIN_BYTES: Final = 8 << 20
-
-
-class Reached(NamedTuple):
-    """How far a log holds the pieces: all before batch ``batch`` of piece ``piece``. ``records`` are those
-    of the run that was compared."""
-
-    piece: int
-    batch: int
-    records: int = 0
-
-
-NOTHING = Reached(0, 0)
 
 
 def apply_pieces(
@@ -115,54 +103,3 @@ def _next_window(windows: BatchWindows, log: PartitionLog) -> BatchWindow:
         window = windows.take(min(segment_bytes, WINDOW_BYTES))
         assert window is not None
     return window
-
-
-def compare_log(
-    log: PartitionLog,
-    file_system: FileSystem,
-    root: str,
-    pieces: Sequence[PlannedPiece],
-    start: int,
-    begun: Reached = NOTHING,
-) -> Reached:
-    """How many of the batches behind ``begun`` the log holds from offset ``start`` on, in their order."""
-    actual = _batches_from(log.view, start)
-    offset = start
-    for number in range(begun.piece, len(pieces)):
-        batches = enumerate(_planned(file_system, root, pieces[number].piece))
-        for batch, (size_bytes, crc, span) in batches:
-            if number == begun.piece and batch < begun.batch:
-                continue
-            if next(actual, None) != (offset, size_bytes, crc):
-                return Reached(number, batch, offset - start)
-            offset += span
-    return Reached(len(pieces), 0, offset - start)
-
-
-def _planned(file_system: FileSystem, root: str, piece: Piece) -> Iterator[tuple[int, int, int]]:
-    """The batches of a piece: size, CRC, and how many offsets each takes."""
-    file = open_piece(file_system, root, piece)
-    try:
-        for window in BatchWindows(file, piece.size_bytes):
-            rows = window.rows
-            for at in range(0, window.batches * ROW_WIDTH, ROW_WIDTH):
-                span = rows[at + Row.LAST_OFFSET] - rows[at + Row.BASE_OFFSET] + 1
-                yield rows[at + Row.SIZE], rows[at + Row.CRC], span
-    finally:
-        file.close()
-
-
-def _batches_from(view: LogView, offset: int) -> Iterator[tuple[int, int, int]]:
-    """The batches of a log from the one that holds ``offset`` on: base offset, size and CRC. The CRC is over
-    all that a producer wrote."""
-    found = view.find(offset) if offset < view.log_end else None
-    if found is None:
-        return
-    first, place = found
-    for number in range(first, len(view.segments)):
-        position = place.position if number == first else 0
-        segment = view.segments[number]
-        for window in BatchWindows(segment.log, view.limit(number), position=position):
-            rows = window.rows
-            for at in range(0, window.batches * ROW_WIDTH, ROW_WIDTH):
-                yield rows[at + Row.BASE_OFFSET], rows[at + Row.SIZE], rows[at + Row.CRC]

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from stratalog.errors import CorruptionError, UnknownPartitionError
-from stratalog.manager.commit_apply import NOTHING, Reached, append_rest, compare_log
+from stratalog.manager.commit_apply import append_rest
+from stratalog.manager.commit_compare import NOTHING, Reached, compare_log
 from stratalog.storage.commit_journal import CommitJournal, OpenCommit
 from stratalog.storage.commit_records import (
     CommittedSpan,
