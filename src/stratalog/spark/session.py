@@ -13,7 +13,7 @@ from stratalog.spark.java import java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["CONFIGS", "register", "session", "session_class"]
+__all__ = ["CONFIGS", "register", "session", "session_class", "session_configs"]
 
 #: What a session gets where the caller says nothing else.
 CONFIGS: Final = {
@@ -37,9 +37,14 @@ CONFIGS: Final = {
 
 #: Said by Spark at every start, and true of every start.
 _LOG_LEVEL: Final = "ERROR"
+_LOG_FILE: Final = "log4j2.configurationFile"
 #: PySpark's own, for errors that it raises as well.
 _ERROR_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_DRIVER_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_EXECUTOR_OPTIONS: Final = "spark.executor.extraJavaOptions"
+#: Spark looks at every value of an Arrow batch by its row, which is below the batch's count; Arrow would
+#: check it once more, against the buffer and its owner, and takes a fifth of a scan for it.
+_ARROW_OPTION: Final = "-Darrow.enable_unsafe_memory_access=true"
 
 
 def session(
@@ -65,7 +70,7 @@ def session(
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         builder = sessions.builder.appName(name).master(master or "local[*]")
-        for key, value in {**CONFIGS, **_quietly(configs or {})}.items():
+        for key, value in session_configs(configs or {}).items():
             builder = builder.config(key, value)
         active = builder.getOrCreate()
         active.sparkContext.setLogLevel(_LOG_LEVEL)
@@ -94,14 +99,22 @@ def _hush() -> None:
             logger.setLevel(logging.CRITICAL)
 
 
-def _quietly(configs: dict[str, str]) -> dict[str, str]:
-    """The caller's configs, and Spark's own logging off: it goes by a file from its very first line on,
-    before any session has a level. Options for Java that the caller gives stay."""
+def session_configs(configs: dict[str, str]) -> dict[str, str]:
+    """What a session is started with: ours, and the caller's in their place. Options for Java go together,
+    the caller's behind ours: Java takes the last of two that say the same.
+
+    Spark's own logging is off by a file, and so from its very first line on, before any session has a level;
+    unless the caller names such a file.
+    """
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "quiet-log4j2.properties")
-    given = configs.get(_JAVA_OPTIONS, "")
-    if "log4j2.configurationFile" in given:
-        return configs
-    return {**configs, _JAVA_OPTIONS: f"-Dlog4j2.configurationFile=file:{path} {given}".strip()}
+    driver, executor = configs.get(_DRIVER_OPTIONS, ""), configs.get(_EXECUTOR_OPTIONS, "")
+    quiet = "" if _LOG_FILE in driver else f"-D{_LOG_FILE}=file:{path}"
+    return {
+        **CONFIGS,
+        **configs,
+        _DRIVER_OPTIONS: " ".join(filter(None, (quiet, _ARROW_OPTION, driver))),
+        _EXECUTOR_OPTIONS: " ".join(filter(None, (_ARROW_OPTION, executor))),
+    }
 
 
 def register(spark: SparkSession) -> None:
