@@ -178,3 +178,48 @@ def test_a_schema_may_not_promise_what_the_log_does_not():
     assert check_schema(types.StructType([types.StructField("value", binary)])) == ("value",)
     with pytest.raises(UsageError, match="leave out NOT NULL"):
         check_schema(types.StructType([types.StructField("value", binary, nullable=False)]))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "topics"),
+    [
+        ("order", ["orders"]),
+        ("s$", ["orders", "payments"]),
+        ("^orders$|^x", ["orders"]),
+        (".*", ["orders", "payments"]),
+        ("offsets", []),
+    ],
+)
+def test_a_pattern_is_found_anywhere_in_a_name_as_in_spark_s_kafka_source(pattern, topics):
+    there = ("orders", "payments", "__consumer_offsets", "__transaction_state")
+    wanted = read(subscribePattern=pattern).wanted
+    assert [topic for topic in there if wanted.takes(TopicPartition(topic, 0))] == topics
+
+
+@pytest.mark.parametrize("option", ["subscribe", "topic"])
+def test_a_topic_by_name_is_no_pattern(option):
+    with pytest.raises(UsageError, match=r"'ord\*' is not a topic"):
+        read(**{option: "ord*"})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingTimestamp": "-" + "9" * 30},
+        {"startingTimestamp": str(1 << 63)},
+        {"minPartitions": "1" * 5000},
+        {"splitBytes": "1" * 5000},
+        {"maxTriggerDelay": "1" * 5000},
+        {"startingOffsets": '{"a": {"%s": 1}}' % ("1" * 5000)},
+        {"startingOffsets": '{"a": {"0": %s}}' % ("1" * 5000)},
+        {"path": "lo\0gs"},
+    ],
+)
+def test_numbers_and_paths_that_cannot_be_are_one_error_of_ours(options):
+    with pytest.raises(UsageError):
+        read(**options)
+
+
+def test_a_folder_whose_name_looks_like_a_pattern(tmp_path):
+    (tmp_path / "h[1]").mkdir()
+    assert read(path=tmp_path / "h[1]").paths == (str(tmp_path / "h[1]"),)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,8 @@ import pytest
 
 import stratalog
 from stratalog.errors import StratalogError, UsageError
+from stratalog.inspect.partition_ends import EndsCache, PartitionEnds
+from stratalog.inspect.sources import PartitionSource
 from stratalog.spark import scan
 from stratalog.spark.catalyst import pruning_of, references_of
 from stratalog.spark.columns import COLUMNS, DEFAULT_NAMES, ddl_of
@@ -276,3 +280,127 @@ def test_what_a_text_says(text: str, expected: Pruning | None) -> None:
 )  # fmt: skip
 def test_a_text_that_is_not_wholly_known_says_nothing(text: str) -> None:
     assert read_condition(text, time_of) is None
+
+
+# --- what a review found -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def of_session(spark: Any) -> Any:
+    """Sets configs of the session for one test."""
+    before: dict[str, str | None] = {}
+
+    def set_to(name: str, value: str) -> None:
+        before.setdefault(name, spark.conf.get(name, None))
+        spark.conf.set(name, value)
+
+    yield set_to
+    for name, value in before.items():
+        spark.conf.unset(name) if value is None else spark.conf.set(name, value)
+
+
+def test_times_are_instants_also_where_a_session_calls_others_timestamps(
+    spark: Any, path: str, of_session: Any
+) -> None:
+    of_session("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    of_session("spark.sql.session.timeZone", "Europe/Berlin")
+    where = f"timestamp >= timestamp '{START}Z' + interval 590 seconds"
+    read = spark.read.format("stratalog").load(path).where(where)
+    lane = scan(spark, path, where=where)
+    assert lane.schema == read.schema
+    assert rows(lane.selectExpr("topic", "offset", "cast(timestamp as string)")) == rows(
+        read.selectExpr("topic", "offset", "cast(timestamp as string)")
+    )
+    assert lane.count() == 20
+
+
+def test_no_columns_at_all_are_refused(spark: Any, path: str) -> None:
+    with pytest.raises(UsageError, match="no column is named"):
+        scan(spark, path, columns=[])
+
+
+def test_the_present_is_another_one_at_each_use(spark: Any, tmp_path: Path) -> None:
+    """What is too late now may be asked for later."""
+    path = str(tmp_path / "logs")
+    soon = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=3)
+    with stratalog.open(path) as logs:
+        logs.create("t", 1)
+        logs.append("t", [{"value": "soon", "timestamp": int(soon.timestamp() * 1000)}])
+    until_now = scan(spark, path, where="timestamp < now()")
+    assert until_now.count() == 0
+    while dt.datetime.now(dt.UTC) <= soon:
+        time.sleep(0.2)
+    assert until_now.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("where", "is_bounded"),
+    [
+        ("timestamp >= now() - interval 1 hour", True),
+        ("timestamp > current_date()", True),
+        ("timestamp >= date_trunc('hour', now()) and topic = 'orders'", True),
+        ("timestamp < now()", False),
+        ("timestamp >= timestamp_seconds(4e9 - unix_timestamp())", False),
+        ("now() < timestamp'2000-01-01'", False),
+        ("offset < unix_timestamp()", False),
+    ],
+)
+def test_bounds_that_rise_with_the_present_are_kept(
+    spark: Any, where: str, is_bounded: bool
+) -> None:
+    unread = spark.range(1).mapInArrow(lambda batches: iter(()), ddl_of(DEFAULT_NAMES))
+    pruning = pruning_of(unread.where(where))
+    assert not pruning.is_nothing
+    assert pruning.times_us.high is None
+    assert (pruning.times_us.low is not None) == is_bounded
+    assert pruning.offsets == Interval()
+
+
+def test_of_what_is_left_out_nothing_is_asked(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    ends_of = EndsCache.ends_of
+
+    def noting(self: EndsCache, source: PartitionSource, *, stable: bool = False) -> PartitionEnds:
+        asked.append(source.place)
+        return ends_of(self, source, stable=stable)
+
+    monkeypatch.setattr(EndsCache, "ends_of", noting)
+    offsets = '{"orders": {"0": 3, "1": 3}, "payments": {"0": 3, "1": 3}}'
+    given = {"path": path, "startingoffsets": offsets}
+    pruning = Pruning(topics=frozenset({"orders"}), partitions=Interval(1, 1))
+    assert plan_scan(ReadOptions.of(given, is_stream=False), pruning)
+    assert set(asked) == {("orders", 1)}
+
+
+@pytest.mark.parametrize(
+    "cut", [{"splitbytes": "1000"}, {"minpartitions": "60"}, {"maxrecordsperpartition": "10"}]
+)
+def test_small_tasks_do_not_read_what_others_read(path: str, cut: dict[str, str]) -> None:
+    def planned(**options: str) -> list[int]:
+        read = ReadOptions.of({"path": path, "subscribe": "orders", **options}, is_stream=False)
+        return [sum(each.size_bytes for each in task) for task in plan_scan(read, EVERYTHING)]
+
+    once, cut_up = planned(), planned(**cut)
+    assert len(cut_up) > 40
+    assert sum(cut_up) < 2 * sum(once)
+
+
+def test_what_is_left_out_is_told(path: str, tmp_path: Path) -> None:
+    shutil.copytree(path, tmp_path / "logs")
+    folder = tmp_path / "logs" / "orders-1"
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "logs" / "log-start-offset-checkpoint").write_text("nonsense")
+    options = ReadOptions.of({"path": str(tmp_path / "logs")}, is_stream=False)
+    with pytest.warns(UserWarning, match="stratalog: ") as told:
+        plan_scan(options, EVERYTHING)
+    texts = [str(each.message) for each in told]
+    assert any("orders-1 is a link" in text for text in texts)
+    assert any("log-start-offset-checkpoint" in text for text in texts)
+
+
+def test_a_folder_whose_name_is_no_partition_s_is_refused(path: str, tmp_path: Path) -> None:
+    shutil.copytree(Path(path, "orders-0"), tmp_path / "segments")
+    options = ReadOptions.of({"path": str(tmp_path / "segments")}, is_stream=False)
+    with pytest.raises(UsageError, match="its name must say"):
+        plan_scan(options, EVERYTHING)

@@ -158,8 +158,9 @@ def test_a_topic_that_is_gone_does_not_stop_who_bears_losses(
         run(reader(tmp_path, **wanted), end)
     assert run(reader(tmp_path, failondataloss="false", **wanted), end)[1] == of("orders", 10, 15)
     # Where a stream begins, what was named must be there.
+    stream = reader(tmp_path, failondataloss="false", **wanted)
     with pytest.raises(StratalogError, match="other"):
-        reader(tmp_path, failondataloss="false", **wanted).initialOffset()
+        run(stream, stream.initialOffset())
 
 
 def test_a_partition_that_came_later_and_does_not_begin_at_zero_is_a_loss(tmp_path: Path) -> None:
@@ -187,3 +188,61 @@ def test_the_first_batch_does_not_wait_for_more(tmp_path: Path) -> None:
 def test_a_delay_without_a_unit_is_in_milliseconds(tmp_path: Path) -> None:
     given = {"path": str(tmp_path), "maxtriggerdelay": "5000"}
     assert ReadOptions.of(given, is_stream=True).max_trigger_delay_ms == 5000
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        {"startingoffsets": "earliest"},
+        {"startingoffsets": '{"orders": {"0": -2}}'},
+        {"startingoffsets": '{"orders": {"0": 0}}'},
+        {"startingtimestamp": "1000"},
+        {"startingoffsetsbytimestamp": '{"orders": {"0": 1000}}'},
+    ],
+)
+def test_a_first_batch_that_comes_again_after_retention_is_told_however_it_started(
+    tmp_path: Path, start: dict[str, str]
+) -> None:
+    append(tmp_path, "orders", 30)
+    first = reader(tmp_path, **start)
+    begin = first.initialOffset()
+    end = first.latestOffset(begin, ALL)
+    with stratalog.open(str(tmp_path)) as logs:
+        logs.delete_records("orders", 0, 9)
+    again = reader(tmp_path, **start)
+    with pytest.raises(StratalogError, match="offset 0 is not in"):
+        rows(again, again.initialOffset(), end)
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        {"startingoffsets": '{"orders": {"0": 3}}'},
+        {"startingtimestamp": "1700000000003"},
+        {"startingoffsetsbytimestamp": '{"orders": {"0": 1700000000003}}'},
+    ],
+)
+def test_a_first_batch_comes_again_also_when_a_partition_has_come(
+    tmp_path: Path, start: dict[str, str]
+) -> None:
+    append(tmp_path, "orders", 10)
+    first = reader(tmp_path, **start)
+    begin = first.initialOffset()
+    end = first.latestOffset(begin, ALL)
+    had = rows(first, begin, end)
+    with stratalog.open(str(tmp_path)) as logs:
+        logs.add_partitions("orders", 2)
+    again = reader(tmp_path, **start)
+    assert rows(again, again.initialOffset(), end) == had == of("orders", 3, 10)
+    fresh = reader(tmp_path, **start)
+    with pytest.raises(StratalogError, match="orders-1"):
+        fresh.latestOffset(fresh.initialOffset(), ALL)
+
+
+def test_a_topic_that_is_not_read_does_not_stop_who_bears_losses(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    append(one, "orders", 5)
+    for root in (one, other):
+        append(root, "twice", 1)
+    stream = reader(one, path=f"{one},{other}", subscribe="orders", failondataloss="false")
+    assert run(stream, stream.initialOffset())[1] == of("orders", 0, 5)

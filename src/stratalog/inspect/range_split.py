@@ -16,7 +16,7 @@ from stratalog.errors import UsageError
 from stratalog.inspect.range_plan import LogRange, SegmentSlice
 from stratalog.storage.names import V07_SUFFIX
 
-__all__ = ["split_ranges"]
+__all__ = ["piece_bytes", "split_ranges"]
 
 #: What opening another range costs, as bytes that could be read instead.
 _OPEN_BYTES: Final = 1 << 20
@@ -40,11 +40,33 @@ def split_ranges(
         if number is not None and number < 1:
             raise UsageError(f"{name} is at least 1")
     wanted = [each for each in ranges if each.slices]
-    total = sum(each.size_bytes for each in wanted)
-    if min_splits is not None:
-        split_bytes = max(min(split_bytes, -(-total // min_splits)), 1)
+    split_bytes = _split_bytes(wanted, split_bytes, min_splits)
     pieces = [piece for each in wanted for piece in _pieces(each, split_bytes, max_records)]
     return _packed(pieces, split_bytes, max_records)
+
+
+def piece_bytes(
+    ranges: Iterable[LogRange],
+    *,
+    split_bytes: int,
+    min_splits: int | None = None,
+    max_records: int | None = None,
+) -> int:
+    """About how many bytes the smallest pieces have that :func:`split_ranges` makes of these."""
+    wanted = [each for each in ranges if each.slices]
+    size = _split_bytes(wanted, split_bytes, min_splits)
+    if max_records is not None:
+        offsets = max(sum(each.end - each.start for each in wanted), 1)
+        total = sum(each.size_bytes for each in wanted)
+        size = min(size, total * max_records // offsets)
+    return max(size, 1)
+
+
+def _split_bytes(wanted: Sequence[LogRange], split_bytes: int, min_splits: int | None) -> int:
+    if min_splits is None:
+        return split_bytes
+    total = sum(each.size_bytes for each in wanted)
+    return max(min(split_bytes, -(-total // min_splits)), 1)
 
 
 def _pieces(each: LogRange, split_bytes: int, max_records: int | None) -> Iterator[LogRange]:

@@ -132,8 +132,8 @@ class SegmentSearch:
         offset, position = self.base_offset, start
         while position + step < end:
             slot = 1 + _slot_up_to(entries, OFFSET_ENTRY_SIZE, 4, 4, position + step - 1)
-            at = slot * OFFSET_ENTRY_SIZE
-            if slot == 0 or at + 2 * OFFSET_ENTRY_SIZE > len(entries):
+            at = max(slot, 1) * OFFSET_ENTRY_SIZE  # not at the first: it needs one before it
+            if at + 2 * OFFSET_ENTRY_SIZE > len(entries):
                 return
             # An entry names the last offset of its batch, or of the append that this batch begins: what
             # follows it is cut off, and lies before the next entry's batch.

@@ -152,6 +152,7 @@ class _Finder:
         self._folders: dict[str, PartitionSource] = {}  # by absolute path
         self._places: list[TopicPartition] = []
         self._notes: list[str] = []
+        self._links: list[str] = []
         self._starts = LogStarts(file_system)
         self._journals = Journals(file_system, cache)
         self._roots: dict[str, str] = {}  # of folders whose directory may have commits
@@ -180,7 +181,10 @@ class _Finder:
         self._journals.read(os.path.abspath(path))
         for entry in entries:
             place = parse_partition_dir(entry.name)
-            if place is None or not entry.is_dir or is_marked_partition_dir(entry.name):
+            if place is None or is_marked_partition_dir(entry.name):
+                continue
+            if not entry.is_dir:
+                self._warn_of_link(path, entry)
                 continue
             if entry.name in FOREIGN_ROOT_DIRS and not self._wanted.names(place.topic):
                 continue
@@ -195,6 +199,12 @@ class _Finder:
                     raise
                 self._notes.append(f"{folder} was deleted meanwhile")
 
+    def _warn_of_link(self, folder: str, entry: DirEntry) -> None:
+        """It has a name as if it were to be read."""
+        if not entry.is_file:
+            path = os.path.join(folder, entry.name)
+            self._links.append(f"{path} is a link, or nothing that can be read: left out")
+
     def _add_partition(self, folder: str) -> None:
         """List a partition's folder, after the journal of its directory was read."""
         whole = os.path.abspath(folder)
@@ -206,6 +216,9 @@ class _Finder:
             return
         settled = read_settled(self._file_system, folder)
         self._notes += partition_notes(folder, settled.entries)
+        for entry in settled.entries:
+            if parse_segment_name(entry.name) is not None:
+                self._warn_of_link(folder, entry)
         source = PartitionSource(
             folder=folder,
             place=place,
@@ -236,7 +249,7 @@ class _Finder:
         _refuse_twice(listed, kept)
         return Sources(
             partitions=(*kept, *listed),
-            warnings=(*self._starts.warnings, *self._journals.warnings),
+            warnings=(*self._starts.warnings, *self._journals.warnings, *self._links),
             notes=tuple(self._notes),
         )
 

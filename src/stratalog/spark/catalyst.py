@@ -7,9 +7,11 @@ answer nothing is pruned, and the condition is applied all the same.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from stratalog.spark.pruning import EVERYTHING, MIRRORED, NOTHING, Pruning, bounded
+from stratalog.spark.pruning import EVERYTHING, MIRRORED, NOTHING, Interval, Pruning, bounded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,10 +28,35 @@ _COMPARISONS: Final = {
 }
 _NUMBERS: Final = ("partition", "offset", "timestamp")
 _DEPTH_MAX: Final = 200
+#: What Spark takes for a constant when it optimizes, anew for each use.
+_CLOCKS: Final = ("CurrentTimestamp", "Now", "CurrentDate", "LocalTimestamp", "CurrentTime")
+_TIMES: Final = ("timestamp", "timestamp_ntz", "date")
+#: Through which a later time stays a later one; those that bound only, and those that join.
+_RISING: Final = (
+    *_COMPARISONS, "And", "Or", "Cast", "DatetimeSub", "TimestampAddInterval", "TimeAdd", "TruncTimestamp",
+    "TruncDate", "DateSub", "DateAdd", "DateAddInterval", "TimestampAddYMInterval",
+)  # fmt: skip
 
 
 def pruning_of(filtered: DataFrame) -> Pruning:
-    """What the condition lets through of a DataFrame that is filtered by it, and by nothing else."""
+    """What the condition lets through of a DataFrame that is filtered by it, and by nothing else, now and
+    whenever it is used."""
+    analyzed = _analyzed(filtered)
+    if analyzed is None:
+        return EVERYTHING
+    clock = _clock_of(analyzed.condition()) if _name(analyzed) == "Filter" else _Clock.NONE
+    if clock is _Clock.UNKNOWN:
+        return EVERYTHING
+    pruning = _pruning_now(filtered)
+    if clock is _Clock.RISES:
+        # Whoever asks later asks for later times. What is too early now is so then, too.
+        if pruning.is_nothing:
+            return EVERYTHING
+        return replace(pruning, times_us=Interval(pruning.times_us.low, None))
+    return pruning
+
+
+def _pruning_now(filtered: DataFrame) -> Pruning:
     plan = _optimized(filtered)
     if plan is None:
         return EVERYTHING
@@ -44,6 +71,31 @@ def pruning_of(filtered: DataFrame) -> Pruning:
         if len(children) != 1 or name not in ("Filter", "Project"):
             return pruning
         plan = children[0]
+
+
+class _Clock(Enum):
+    """What a condition has to do with the time at which it is evaluated."""
+
+    NONE = 0
+    RISES = 1  # a bound that rises with it, such as now() - interval 1 hour
+    UNKNOWN = 2
+
+
+def _clock_of(node: Any, depth: int = 0) -> _Clock:
+    name = _name(node)
+    if name in _CLOCKS:
+        return _Clock.RISES
+    if depth > _DEPTH_MAX:
+        return _Clock.UNKNOWN
+    below = max(
+        (_clock_of(each, depth + 1) for each in _items(node.children())),
+        key=lambda each: each.value,
+        default=_Clock.NONE,
+    )
+    if below is not _Clock.RISES:
+        return below
+    is_time = name != "Cast" or node.dataType().simpleString() in _TIMES
+    return _Clock.RISES if name in _RISING and is_time else _Clock.UNKNOWN
 
 
 def references_of(filtered: DataFrame) -> frozenset[str] | None:

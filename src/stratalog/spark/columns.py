@@ -74,7 +74,8 @@ def column_names(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def names_of(names: Iterable[str]) -> tuple[str, ...]:
-    """The names as we spell them; UsageError where there is no such column, or one is there twice."""
+    """The names as we spell them; UsageError where there is no such column, one is there twice, or none is
+    named."""
     found = []
     for name in names:
         known = _BY_LOWER.get(name.lower())
@@ -83,11 +84,15 @@ def names_of(names: Iterable[str]) -> tuple[str, ...]:
         if known in found:
             raise UsageError(f"the column {known} is named twice")
         found.append(known)
+    if not found:
+        raise UsageError(f"no column is named: there are {', '.join(COLUMNS)}")
     return tuple(found)
 
 
 def ddl_of(names: Sequence[str]) -> str:
-    return ", ".join(f"`{name}` {COLUMNS[name].ddl}" for name in names)
+    """What ``timestamp`` alone means is up to the session; ours are instants."""
+    kinds = ((name, COLUMNS[name].ddl) for name in names)
+    return ", ".join(f"`{name}` {'timestamp_ltz' if k == 'timestamp' else k}" for name, k in kinds)
 
 
 def spark_schema(names: Sequence[str]) -> StructType:

@@ -94,14 +94,14 @@ def plan_scan(
     sources = directories.sources()
     if pruning.is_nothing:
         return []
-    ends = directories.ends(sources)
-    start, end = directories.bounds(sources, ends)
     chosen = {
         place: source
         for place, source in sources.items()
         if (pruning.topics is None or place.topic in pruning.topics)
         and pruning.partitions.holds(place.partition)
     }
+    ends = directories.ends(chosen)
+    start, end = directories.bounds(chosen, ends, among=sources)
     low, high = pruning.offsets.low, pruning.offsets.high
     reached = {place: ends[place] for place in chosen if high is None or high >= end[place]}
     directories.check_end(options.end, reached, end)

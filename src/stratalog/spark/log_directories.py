@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from stratalog.errors import OffsetOutOfRangeError, UnknownPartitionError, UsageError
 from stratalog.inspect.partition_ends import EndsCache, PartitionEnds
 from stratalog.inspect.partition_filter import EVERYTHING, PartitionFilter
-from stratalog.inspect.range_plan import LogRange, plan_range
-from stratalog.inspect.range_split import split_ranges
+from stratalog.inspect.range_plan import CUT_BYTES, LogRange, plan_range
+from stratalog.inspect.range_split import piece_bytes, split_ranges
 from stratalog.inspect.sources import PartitionSource, find_sources
 from stratalog.inspect.time_offsets import offset_for_time
 from stratalog.spark.offsets import EARLIEST, LATEST, Kind, Offsets, Position
@@ -19,7 +21,7 @@ from stratalog.storage.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.log_view import Isolation
 from stratalog.types import TopicPartition
 
-__all__ = ["NO_TIMES", "LogDirectories", "TimeBounds", "file_system_for"]
+__all__ = ["NO_TIMES", "LogDirectories", "TimeBounds", "check_places", "file_system_for"]
 
 
 class TimeBounds(NamedTuple):
@@ -32,6 +34,9 @@ class TimeBounds(NamedTuple):
 
 
 NO_TIMES: Final = TimeBounds()
+
+#: How many places to cut at lie within what a task is to read, at least.
+_CUTS_A_PIECE: Final = 4
 
 
 def file_system_for(options: ReadOptions) -> tuple[FileSystem, tuple[str, ...]]:
@@ -61,13 +66,19 @@ class LogDirectories:
     def sources(self, *, may_miss: bool = False) -> dict[TopicPartition, PartitionSource]:
         """The partitions that are wanted, by name. UnknownPartitionError where one that was named is
         not there, unless it ``may_miss``."""
-        wanted = EVERYTHING if may_miss else self._filter
+        wanted = replace(self._filter, may_miss=may_miss)
         found = find_sources(self._paths, wanted, self._file_system, cache=self._cache)
-        sources = {
-            source.place: source
-            for source in found.partitions
-            if source.place is not None and self._options.wanted.takes(source.place)
-        }
+        for warning in found.warnings:
+            warnings.warn(f"stratalog: {warning}", stacklevel=2)
+        sources = {}
+        for source in found.partitions:
+            if source.place is None:
+                raise UsageError(
+                    f"{source.folder}: which topic and partition it is, its name must say: "
+                    "<topic>-<partition>"
+                )
+            if self._options.wanted.takes(source.place):
+                sources[source.place] = source
         for place in self._options.wanted.places or ():
             if place not in sources and not may_miss:
                 raise UnknownPartitionError(f"no partition {place} in {', '.join(self._paths)}")
@@ -91,9 +102,13 @@ class LogDirectories:
         self,
         sources: Mapping[TopicPartition, PartitionSource],
         ends: Mapping[TopicPartition, PartitionEnds],
+        *,
+        among: Collection[TopicPartition] | None = None,
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
         """Where a read of what is there begins and ends. OffsetOutOfRangeError where it would begin behind
-        its end."""
+        its end. ``among`` are all partitions that the options speak of, where only some are read."""
+        for position in (self._options.start, self._options.end):
+            check_places(position, sources if among is None else among)
         start = self.resolve(self._options.start, sources, ends, is_start=True)
         end = self.resolve(self._options.end, sources, ends, is_start=False)
         for place in sources:
@@ -110,9 +125,6 @@ class LogDirectories:
         is_start: bool,
     ) -> dict[TopicPartition, int]:
         """A position as an offset for each partition."""
-        numbers = position.numbers
-        if numbers is not None:
-            _check_places(position, numbers, sources)
         return {
             place: self._resolve_one(position, source, place, ends[place], is_start=is_start)
             for place, source in sources.items()
@@ -180,11 +192,24 @@ class LogDirectories:
     ) -> list[tuple[LogRange, ...]]:
         """The ranges from start to end, cut and packed for tasks. ``times`` bounds the records' own."""
         options = self._options
-        ranges = [
-            self._range(source, start[place], end[place], times)
-            for place, source in sources.items()
-            if start[place] < end[place]
-        ]
+
+        def ranges_cut_at(cut_bytes: int) -> list[LogRange]:
+            return [
+                self._range(source, start[place], end[place], times, cut_bytes)
+                for place, source in sources.items()
+                if start[place] < end[place]
+            ]
+
+        ranges = ranges_cut_at(CUT_BYTES)
+        wanted = piece_bytes(
+            ranges,
+            split_bytes=options.split_bytes,
+            min_splits=options.min_partitions,
+            max_records=options.max_records_per_partition,
+        )
+        if wanted // _CUTS_A_PIECE < CUT_BYTES:
+            # Each task would read up to the next place on either side of its own.
+            ranges = ranges_cut_at(max(wanted // _CUTS_A_PIECE, 1))
         return split_ranges(
             ranges,
             split_bytes=options.split_bytes,
@@ -193,7 +218,12 @@ class LogDirectories:
         )
 
     def _range(
-        self, source: PartitionSource, start: int, end: int, times: TimeBounds = NO_TIMES
+        self,
+        source: PartitionSource,
+        start: int,
+        end: int,
+        times: TimeBounds = NO_TIMES,
+        cut_bytes: int = CUT_BYTES,
     ) -> LogRange:
         isolation = Isolation.COMMITTED if self._options.is_committed else Isolation.UNCOMMITTED
         return plan_range(
@@ -206,6 +236,7 @@ class LogDirectories:
             isolation=isolation,
             file_system=self._file_system,
             cache=self._cache,
+            cut_bytes=cut_bytes,
         )
 
     def limit_by_bytes(
@@ -234,14 +265,12 @@ class LogDirectories:
         return limited
 
 
-def _check_places(
-    position: Position,
-    numbers: Mapping[TopicPartition, int],
-    there: Collection[TopicPartition],
-) -> None:
+def check_places(position: Position, there: Collection[TopicPartition]) -> None:
     """A position that goes partition by partition names every one, and no other."""
-    missing = sorted(set(there) - set(numbers))
-    surplus = sorted(set(numbers) - set(there))
+    if position.numbers is None:
+        return
+    missing = sorted(set(there) - set(position.numbers))
+    surplus = sorted(set(position.numbers) - set(there))
     if missing:
         raise UsageError(
             f"{position.option} says nothing of {missing[0]}: it must name every partition"

@@ -130,7 +130,8 @@ def _json(text: str, option: str, example: str) -> Any:
 
 
 def _is_partition(text: Any) -> bool:
-    return isinstance(text, str) and text.isascii() and text.isdigit() and int(text) <= INT32_MAX
+    is_number = isinstance(text, str) and text.isascii() and text.isdigit() and len(text) <= 10
+    return is_number and int(text) <= INT32_MAX
 
 
 def _is_int64(value: Any) -> bool:

@@ -9,14 +9,17 @@ from functools import partial
 from typing import Final, TypeVar
 
 from stratalog.errors import UsageError
+from stratalog.records.layout import INT64_MAX, INT64_MIN
 
 __all__ = ["STORE_PREFIX", "Given", "refuse_unknown"]
 
 T = TypeVar("T")
 
-_SIZE: Final = re.compile(r"(\d+)\s*(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE)
+_SIZE: Final = re.compile(r"(\d{1,18})\s*(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE)
+_COUNT: Final = re.compile(r"[0-9]{1,18}")
+_TIME: Final = re.compile(r"-?[0-9]{1,19}")
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?", re.IGNORECASE)
+_DURATION: Final = re.compile(r"(\d{1,15})\s*(ms|s|m|min|h|d)?", re.IGNORECASE)
 _DURATIONS_MS: Final = {
     "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
 }  # fmt: skip
@@ -107,7 +110,7 @@ def _size(text: str) -> int | None:
 
 
 def _positive(text: str) -> int | None:
-    return int(text) or None if text.isascii() and text.isdigit() else None
+    return int(text) or None if _COUNT.fullmatch(text) else None
 
 
 def _duration_ms(unit: str, text: str) -> int | None:
@@ -116,8 +119,9 @@ def _duration_ms(unit: str, text: str) -> int | None:
 
 
 def _time_ms(text: str) -> int | None:
-    digits = text.removeprefix("-")
-    return int(text) if digits.isascii() and digits.isdigit() else None
+    if not _TIME.fullmatch(text):
+        return None
+    return int(text) if INT64_MIN <= int(text) <= INT64_MAX else None
 
 
 def refuse_unknown(names: list[str], known: tuple[str, ...], others: tuple[str, ...] = ()) -> None:

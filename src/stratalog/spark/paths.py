@@ -11,8 +11,6 @@ from stratalog.errors import UsageError
 
 __all__ = ["is_uri", "local_path", "parse_paths"]
 
-_MAGIC = "*?["
-
 
 def parse_paths(path: str | None, paths: str | None) -> tuple[str, ...]:
     """The directories that ``load`` was given: one, several with commas between them as in Kafka's
@@ -29,7 +27,10 @@ def parse_paths(path: str | None, paths: str | None) -> tuple[str, ...]:
             raise UsageError(f'paths={paths!r} is no JSON list such as ["one", "two"]')
         given += listed
     if not given:
-        raise UsageError('no directory to read: .load("path/to/the/logs")')
+        raise UsageError(
+            'no directory to read: .load("path/to/the/logs"); a table of this format is created with its '
+            "path, and without a list of columns: the option columns chooses"
+        )
     found: list[str] = []
     for each in given:
         found += _resolved(local_path(each))
@@ -49,9 +50,11 @@ def is_uri(path: str) -> bool:
 def _resolved(path: str) -> list[str]:
     if is_uri(path):
         return [path]
+    if "\0" in path:
+        raise UsageError(f"{path!r} is no path")
     # Executors work in folders of their own: what a path means is said by the driver.
     path = os.path.abspath(path)
-    if not any(sign in path for sign in _MAGIC) or glob.escape(path) == path:
+    if glob.escape(path) == path or os.path.lexists(path):
         return [path]
     found = sorted(glob.glob(path))
     if not found:

@@ -31,6 +31,7 @@ from stratalog.spark.option_names import (
 )
 from stratalog.spark.options import STORE_PREFIX, Given, refuse_unknown
 from stratalog.spark.paths import parse_paths
+from stratalog.storage.names import INTERNAL_TOPICS, check_topic
 from stratalog.types import TopicPartition
 
 __all__ = ["ReadOptions", "Wanted"]
@@ -52,7 +53,10 @@ class Wanted:
             return place in self.places
         if self.topics is not None:
             return place.topic in self.topics
-        return self.pattern is None or re.fullmatch(self.pattern, place.topic) is not None
+        if self.pattern is None:
+            return True
+        # As Spark's Kafka source has it: anywhere in the name, and of no topic that is Kafka's own.
+        return place.topic not in INTERNAL_TOPICS and bool(re.search(self.pattern, place.topic))
 
     @property
     def topic_names(self) -> tuple[str, ...] | None:
@@ -129,7 +133,7 @@ def _wanted(given: Given) -> Wanted:
         raise UsageError(f"{' and '.join(names)} are given: only one of them can choose the topics")
     topics = given.words("subscribe")
     if topics is not None:
-        return Wanted(topics=tuple(dict.fromkeys(topics)))
+        return Wanted(topics=tuple(check_topic(topic) for topic in dict.fromkeys(topics)))
     pattern = given.text("subscribePattern")
     if pattern is not None:
         try:
@@ -142,7 +146,7 @@ def _wanted(given: Given) -> Wanted:
         return Wanted(pattern=pattern)
     topic = given.text("topic")
     if topic is not None and not names:
-        return Wanted(topics=(topic,))  # a table that is also written
+        return Wanted(topics=(check_topic(topic),))  # a table that is also written
     assigned = given.text("assign")
     if assigned is not None:
         places = parse_assignment(assigned, "assign")

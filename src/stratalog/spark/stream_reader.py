@@ -25,10 +25,10 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from stratalog.clock import SYSTEM_CLOCK
-from stratalog.errors import OffsetOutOfRangeError, UnknownPartitionError
+from stratalog.errors import OffsetOutOfRangeError, StratalogError, UnknownPartitionError
 from stratalog.spark.batch_reader import RangePartition
 from stratalog.spark.driver_errors import in_one_sentence
-from stratalog.spark.log_directories import LogDirectories
+from stratalog.spark.log_directories import LogDirectories, check_places
 from stratalog.spark.offsets import (
     FIRST_START,
     LATEST,
@@ -64,6 +64,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._starts_latest = (
             options.start.kind is Kind.LATEST or LATEST in (options.start.numbers or {}).values()
         )
+        #: Why there is no start: of no matter to a first batch that comes again.
+        self._no_start: StratalogError | None = None
         #: Whether Spark has asked where to start, and not yet how far its first batch goes.
         self._is_first = False
         self._target: dict[TopicPartition, int] | None = None
@@ -91,20 +93,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> _Json:  # noqa: N802
         # Asked twice for one query: what is latest must not move in between.
         if self._initial is None:
-            self._initial = self._resolve_start()
             self._is_first = True
+            try:
+                self._initial = self._resolve_start()
+            except StratalogError as error:
+                self._no_start = error
+                return {}
         return offsets_as_dict(self._initial)
 
     def _resolve_start(self) -> dict[TopicPartition, int]:
         directories = self._directories
         sources = directories.sources()
         ends = directories.ends(sources)
+        check_places(self._options.start, sources)
         start = directories.resolve(self._options.start, sources, ends, is_start=True)
         return start if self._target is None else reached_or_less(start, self._target)
 
     @in_one_sentence
     def latestOffset(self, start: _Json, limit: ReadLimit) -> _Json:  # noqa: N802
         is_first, self._is_first = self._is_first, False
+        if is_first and self._initial is None and self._no_start is not None:
+            raise self._no_start
         if is_first and self._starts_latest:
             return start
         begin = self._parsed(start)
@@ -218,10 +227,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return dict(stop)
         if FIRST_START in end:
             return self._parsed(end[FIRST_START])
-        if self._options.start.kind is Kind.EARLIEST:
-            return dict.fromkeys(stop, 0)
-        assert self._initial is not None
-        return self._initial
+        return dict.fromkeys(stop, 0)  # all that is not written down
 
     def _check_new(self, begin: Offsets, ends: Mapping[TopicPartition, PartitionEnds]) -> None:
         """A partition that came later begins at 0, or part of it went before it was read."""

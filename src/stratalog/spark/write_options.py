@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -113,6 +114,6 @@ def _partitions(count: int | None) -> int | None:
 
 
 def _version(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or int(text) > INT64_MAX:
+    if not re.fullmatch("[0-9]{1,19}", text) or int(text) > INT64_MAX:
         raise UsageError(f"txnVersion={text!r}: a whole number that rises from write to write")
     return int(text)

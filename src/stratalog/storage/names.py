@@ -21,6 +21,7 @@ __all__ = [
     "FAILED_SYNC",
     "FOREIGN_ROOT_DIRS",
     "HIGH_WATERMARK_CHECKPOINT",
+    "INTERNAL_TOPICS",
     "LEADER_EPOCH_CHECKPOINT",
     "LOCK",
     "LOG_START_CHECKPOINT",
@@ -164,6 +165,12 @@ _PIECE: Final = re.compile(
 _DIGITS: Final = 20
 #: What stands behind the digits, for every file that there can be: hundreds are parsed at a start.
 _SUFFIXES: Final = {kind.value + stage.value: (kind, stage) for kind in FileKind for stage in Stage}
+
+
+#: Kafka's own topics, which it does not list among the others.
+INTERNAL_TOPICS: Final = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state"}
+)
 
 
 def check_topic(topic: str) -> str:
