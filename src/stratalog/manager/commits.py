@@ -134,7 +134,11 @@ def commit_pieces(
     try:
         logs.close()
     except StratalogError as error:
-        error.add_note("the commit itself is done: a second try finds that")
+        error.add_note(
+            "the commit itself is done: do not write it again"
+            if key.is_fresh
+            else "the commit itself is done: a second try finds that"
+        )
         raise
     return result
 
@@ -274,10 +278,7 @@ class DirectoryCommits:
             spans = tuple(_plain_span(each) for each in intent.partitions)
             self._journal.append(Done(intent.number, key, spans))
         except StratalogError as error:
-            error.add_note(
-                "the commit is promised: whoever opens the log directory next finishes it, and a "
-                "second try finds it done"
-            )
+            error.add_note(promised_note(key))
             raise
         self._tidy(threads)
         return self._result(key, spans)
@@ -429,6 +430,14 @@ class DirectoryCommits:
             gone += plan_sweep(files, state, now_ms)[0]
         paths = [os.path.join(self._root, name) for name in gone]
         side_by_side(self._file_system.unlink, paths, threads)
+
+
+def promised_note(key: CommitKey) -> str:
+    """What is to be known of a commit that failed behind its decision."""
+    finished = "the commit is promised: whoever opens the log directory next to write finishes it"
+    if key.is_fresh:
+        return f"{finished}, so do not write it again: a second try would be another commit"
+    return f"{finished}, and a second try finds it done"
 
 
 def _plain_span(partition: PartitionIntent) -> CommittedSpan:

@@ -47,6 +47,8 @@ class Wanted:
     topics: tuple[str, ...] | None = None
     pattern: str | None = None
     places: tuple[TopicPartition, ...] | None = None
+    #: Whether a pattern is of Kafka's own topics, too.
+    includes_internal: bool = False
 
     def takes(self, place: TopicPartition) -> bool:
         if self.places is not None:
@@ -56,7 +58,8 @@ class Wanted:
         if self.pattern is None:
             return True
         # As Spark's Kafka source has it: anywhere in the name, and of no topic that is Kafka's own.
-        return place.topic not in INTERNAL_TOPICS and bool(re.search(self.pattern, place.topic))
+        is_listed = self.includes_internal or place.topic not in INTERNAL_TOPICS
+        return is_listed and re.search(self.pattern, place.topic) is not None
 
     @property
     def topic_names(self) -> tuple[str, ...] | None:
@@ -143,7 +146,7 @@ def _wanted(given: Given) -> Wanted:
                 re.compile(pattern)
         except (re.error, FutureWarning) as error:
             raise UsageError(f"subscribePattern={pattern!r}: {error}") from None
-        return Wanted(pattern=pattern)
+        return Wanted(pattern=pattern, includes_internal=given.flag("includeInternal", False))
     topic = given.text("topic")
     if topic is not None and not names:
         return Wanted(topics=(check_topic(topic),))  # a table that is also written

@@ -64,7 +64,10 @@ class RowGroups:
         topics = batch.column(index).dictionary_encode()
         if topics.null_count:
             raise InvalidRecordError("the topic of a row is null: every row needs one")
-        names = topics.dictionary.to_pylist()
+        try:
+            names = topics.dictionary.to_pylist()
+        except UnicodeDecodeError:
+            raise InvalidRecordError("the topic of a row is no text in UTF-8") from None
         for number, rows in _grouped(numbers_of(topics.indices, "i4"), None):
             check_topic(names[number])
             yield from self._of_topic(names[number], batch, rows)

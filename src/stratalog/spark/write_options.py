@@ -26,6 +26,8 @@ from stratalog.storage.names import check_topic
 __all__ = ["WriteOptions"]
 
 _CODECS: Final = {codec.name.lower(): codec for codec in Codec}
+#: Between the name of a write and the topic that it counts for.
+_OWNER_SIGN: Final = " > "
 #: What a producer calls the same; other options of producers mean nothing to files.
 _ALIASES: Final = {"kafka.compression.type": "compression", "kafka.batch.size": "batchSize"}
 
@@ -55,7 +57,7 @@ class WriteOptions:
         """
         if self.app_id is None or self.app_version is None:
             return None
-        owner = self.app_id if self.topic is None else f"{self.app_id} > {self.topic}"
+        owner = self.app_id if self.topic is None else f"{self.app_id}{_OWNER_SIGN}{self.topic}"
         return CommitKey(owner, self.app_version)
 
     @classmethod
@@ -73,6 +75,10 @@ class WriteOptions:
         if (app_id is None) != (version is None):
             raise UsageError(
                 "txnAppId and txnVersion go together: the one says who, the other which"
+            )
+        if app_id is not None and _OWNER_SIGN in app_id:
+            raise UsageError(
+                f"txnAppId={app_id!r}: {_OWNER_SIGN!r} stands between a name and a topic"
             )
         return cls(
             root=_root(given.path()),

@@ -239,8 +239,12 @@ class PieceWriter:
             if error.errno != errno.ENOENT:
                 raise
         # The first write of all may come before its log directory; another task may be the faster one.
-        with suppress(StorageError):
+        try:
             self._file_system.make_dir(self._root)
+        except StorageError as error:
+            if error.errno != errno.EEXIST:
+                raise
+        with suppress(StorageError):
             parent = os.path.dirname(os.path.normpath(self._root))
             self._file_system.sync_dir(parent or os.curdir)
         return self._file_system.open_writable(path, create=True)

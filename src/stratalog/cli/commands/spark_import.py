@@ -51,6 +51,10 @@ _FIELDS: Final = (
 @click.option("--partition", metavar="SQL", help="The partition. Default: by the key.")
 @click.option("--topic-from", metavar="SQL", help="The topic of each row, where -t names none.")
 @click.option(
+    "--order-by", metavar="SQL", multiple=True,
+    help="In which order records are written. Default: of an export by offsets, else as Spark reads.",
+)  # fmt: skip
+@click.option(
     "--partitions", type=click.IntRange(min=1), metavar="N", help="How many a new topic gets."
 )
 @click.option(
@@ -79,6 +83,7 @@ def command(
     schema: str | None,
     options: tuple[str, ...],
     topic_from: str | None,
+    order_by: tuple[str, ...],
     partitions: int | None,
     compression: str,
     configs: tuple[str, ...],
@@ -109,6 +114,7 @@ def command(
             to,
             topic=topic,
             columns=columns,
+            order_by=order_by or None,
             format=format_,
             is_table=is_table,
             schema=schema,

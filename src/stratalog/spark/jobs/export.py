@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import translate
@@ -19,10 +20,12 @@ from stratalog.inspect.partition_ends import partition_ends
 from stratalog.inspect.partition_filter import Partitions, Topics
 from stratalog.inspect.range_plan import plan_range
 from stratalog.inspect.sources import PartitionSource, Paths
+from stratalog.spark.columns import COLUMNS
 from stratalog.spark.fast_lane import scan
 from stratalog.spark.jobs.export_columns import SOURCE_COLUMNS, decoded
-from stratalog.spark.jobs.export_note import check_note
+from stratalog.spark.jobs.export_note import check_note, has_batches
 from stratalog.spark.jobs.log_paths import LogPaths, absolute
+from stratalog.spark.jobs.places import check_target, refuse_within
 from stratalog.spark.jobs.refusals import in_plain_words
 from stratalog.spark.jobs.stream_offsets import offsets_of_checkpoint
 from stratalog.spark.jobs.watching import watched
@@ -75,6 +78,7 @@ class _Wanted:
     topics: list[str] | None
     partitions: str | None
     where: str | None
+    committed: bool = False
 
     @classmethod
     def of(cls, topics: Topics | None, partitions: Partitions | None, where: str | None) -> Self:
@@ -108,6 +112,13 @@ class _Plan:
     damaged: frozenset[TopicPartition] = frozenset()
     #: Where the logs end, also behind what is committed.
     log_ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    @property
+    def log_directories(self) -> set[str]:
+        """Those on this machine."""
+        if self.logs.is_remote:
+            return set()
+        return {os.path.dirname(os.path.abspath(each.folder)) for each in self.sources.values()}
 
     def losses(self, before: Mapping[TopicPartition, int]) -> list[str]:
         """What a run that has come so far before will not find any more: sentences."""
@@ -167,9 +178,9 @@ def export(
     """Write records to ``to``: a path, or with ``is_table`` a table, in any ``format`` that Spark has.
 
     ``decode`` makes text or JSON of keys and values; JSON of a ``schema`` (``"id bigint, at timestamp"``), or
-    a variant without. ``where`` is a condition on the source's columns; it prunes what is read. With a
-    ``checkpoint`` only what is new since the last run with it is written, each record once, about
-    ``batch_bytes`` at a time; without, everything is, and ``mode`` says what happens to what is there.
+    a variant without. ``where`` is a condition on the source's columns; without a checkpoint it prunes what
+    is read. With a ``checkpoint`` only what is new since the last run with it is written, each record once,
+    about ``batch_bytes`` at a time; without, everything is, and ``mode`` says what happens to what is there.
     ``committed`` leaves out transactions that were aborted or are open. Where records were deleted before
     they were exported, a run with a checkpoint is refused, unless ``allow_loss``. ``options`` are the
     format's.
@@ -196,6 +207,11 @@ def export(
         )
     if checkpoint is not None:
         checkpoint = absolute(os.fspath(checkpoint))
+        refuse_within(checkpoint, plan.log_directories, "the checkpoint")
+    if not is_table:
+        refuse_within(target.to, plan.log_directories, "the target")
+        is_new = None if checkpoint is None else not has_batches(checkpoint)
+        check_target(target.to, format, checkpoint_is_new=is_new, mode=mode or MODES[0])
     with in_plain_words():
         before: dict[TopicPartition, int] = {}
         if checkpoint is not None:
@@ -213,6 +229,7 @@ def export(
             )
         if checkpoint is None:
             return _export_all(spark, plan, target, where, mode or "errorifexists", rows, progress)
+        wanted = replace(wanted, committed=committed)
         stream = _Stream(spark, plan, wanted, target, checkpoint, batch_bytes, progress)
         return replace(stream.run(rows), warnings=tuple(losses))
 
@@ -242,7 +259,8 @@ def _plan(
     elif topics is not None:
         # A pattern and not a list: topics that come later are taken up by the next run.
         patterns = (topics,) if isinstance(topics, str) else tuple(topics)
-        options["subscribePattern"] = "|".join(map(translate, patterns))
+        options["subscribePattern"] = f"^(?:{'|'.join(map(translate, patterns))})"
+        options["includeInternal"] = "true"
     ends = {
         place: partition_ends(source, logs.file_system, stable=committed)
         for place, source in sources.items()
@@ -357,8 +375,9 @@ class _Stream:
             tuple(
                 ExportedPartition(
                     *place,
-                    starts[place].start_offset if place in starts else 0,
-                    max(end, starts[place].start_offset if place in starts else 0),
+                    # One that is gone has nothing to be read any more.
+                    starts[place].start_offset if place in starts else end,
+                    max(end, starts[place].start_offset if place in starts else end),
                     starts[place].size_bytes if place in starts else 0,
                 )
                 for place, end in sorted(reached.items())
@@ -375,7 +394,7 @@ class _Stream:
             **self._plan.options,
             "startingOffsets": "earliest",
             "maxBytesPerTrigger": str(self._batch_bytes),
-            "columns": ",".join(SOURCE_COLUMNS),
+            "columns": ",".join((*SOURCE_COLUMNS, *_others_in(self._wanted.where or ""))),
         }
         read = reader.options(**options).load()
         if self._wanted.where is not None:
@@ -428,6 +447,9 @@ class _Stream:
             "where": wanted.where,
             "topics": wanted.topics,
             "partitions": wanted.partitions,
+            "partition_by": list(target.partition_by),
+            "committed": wanted.committed,
+            "source": list(self._plan.logs.absolute),
         }
 
 
@@ -438,6 +460,12 @@ def _records_written(progress: Mapping[str, Any]) -> int:
         return 0
     # Spark Connect has the row as its values, and its schema beside them.
     return int(counted["records"] if "records" in counted else counted["values"][0])
+
+
+def _others_in(where: str) -> list[str]:
+    """The columns beyond those that are written which a condition may speak of."""
+    words = {word.lower() for word in re.findall(r"\w+", where)}
+    return [name for name in COLUMNS if name not in SOURCE_COLUMNS and name.lower() in words]
 
 
 def _as_json(offsets: Mapping[TopicPartition, int]) -> str:

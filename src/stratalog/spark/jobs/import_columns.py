@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -10,13 +11,22 @@ from stratalog.errors import UsageError
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["FIELDS", "WHOLE_ROW", "as_records"]
+__all__ = ["FIELDS", "WHOLE_ROW", "as_records", "sort_order"]
 
 #: What a record is made of; each may be given as a SQL expression.
 FIELDS: Final = ("topic", "partition", "key", "value", "timestamp", "headers")
 #: As a value: the whole row, as JSON.
 WHOLE_ROW: Final = "*"
 _HEADERS: Final = "array<struct<key:string,value:binary>>"
+_ORDER: Final = re.compile(
+    r"(.+?)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?", re.IGNORECASE | re.DOTALL
+)
+#: Nothing is left out of it: Spark's own way drops nulls, and times below a millisecond.
+_JSON: Final = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 _NESTED: Final = ("struct<", "array<", "map<", "variant")
 
 
@@ -34,7 +44,7 @@ def as_records(frame: DataFrame, expressions: Mapping[str, str], *, topic: str |
         if expression == WHOLE_ROW:
             if name not in ("key", "value"):
                 raise UsageError(f"a whole row can be a key or a value, not a {name}")
-            chosen[name] = f.to_json(f.struct("*"))
+            chosen[name] = f.to_json(f.struct("*"), dict(_JSON))
         elif expression is not None:
             chosen[name] = f.expr(expression)
         elif name in frame.columns and not (name == "topic" and topic is not None):
@@ -51,6 +61,20 @@ def as_records(frame: DataFrame, expressions: Mapping[str, str], *, topic: str |
     return made.select(*(_fitted(name, kinds[name]).alias(name) for name in chosen))
 
 
+def sort_order(text: str) -> Column:
+    """``offset``, ``at desc nulls last``: an expression, and which way. An expression alone would take the
+    second word for its name."""
+    from pyspark.sql import functions as f
+
+    found = _ORDER.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(f"{text!r} is nothing to put records in order by")
+    way = (found[2] or "asc").lower()
+    nulls = "" if found[3] is None else f"_nulls_{found[3].lower()}"
+    ordered: Column = getattr(f.expr(found[1]), f"{way}{nulls}")()
+    return ordered
+
+
 def _fitted(name: str, kind: str) -> Column:
     """A column as the type that the sink takes, where that is plain; others are left for it to refuse."""
     from pyspark.sql import functions as f
@@ -59,7 +83,8 @@ def _fitted(name: str, kind: str) -> Column:
     if name in ("key", "value"):
         if kind in ("binary", "string", "void"):
             return column
-        return f.to_json(column) if kind.startswith(_NESTED) else column.cast("string")
+        is_nested = kind.startswith(_NESTED)
+        return f.to_json(column, dict(_JSON)) if is_nested else column.cast("string")
     if name == "timestamp":
         if kind in ("bigint", "int"):
             return f.timestamp_millis(column)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from stratalog.errors import InvalidRecordError, UsageError
-from stratalog.spark.jobs.import_columns import as_records
+from stratalog.spark.jobs.import_columns import as_records, sort_order
 from stratalog.spark.jobs.log_paths import absolute
 from stratalog.spark.jobs.refusals import in_plain_words
 from stratalog.spark.jobs.watching import watched
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from stratalog.storage.walk_file import Progress
 
 __all__ = ["ImportReport", "ImportedPartition", "import_rows"]
+
+#: What says of a row which record it was.
+_EXPORTED: Final = ("topic", "partition", "offset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ def import_rows(
     *,
     topic: str | None = None,
     columns: Mapping[str, str] | None = None,
+    order_by: Sequence[str] | None = None,
     format: str = "parquet",  # noqa: A002  # Spark's own word
     is_table: bool = False,
     schema: str | None = None,
@@ -80,7 +84,10 @@ def import_rows(
     ``partition`` and ``topic``; what is left out is the column of that name. A value of ``"*"`` is the whole
     row as JSON. Numbers and nested values become text and JSON; a whole number as a timestamp is
     milliseconds. ``write_options`` are those of the sink (``partitions``, ``compression``, a new topic's
-    configs). With ``txn_app_id`` and ``txn_version`` a second try of the same import writes nothing.
+    configs). ``order_by`` are the SQL expressions by which records are put in order; without it, rows of an
+    export are in that of their offsets, and others in the order in which Spark reads its files, which need
+    not be that of their names. With ``txn_app_id`` and ``txn_version`` a second try of the same import
+    writes nothing.
     """
     given = {str(name): str(value) for name, value in (write_options or {}).items()}
     given["path"] = absolute(os.fspath(to))
@@ -91,6 +98,10 @@ def import_rows(
     key = checked.commit_key
     with in_plain_words():
         frame = _frame(spark, source, format, schema, options or {}, is_table=is_table)
+        if order_by is None and frame is not source and set(_EXPORTED) <= set(frame.columns):
+            order_by = [f"`{name}`" for name in _EXPORTED]
+        if order_by:
+            frame = frame.orderBy(*map(sort_order, order_by))
         records = as_records(frame, columns or {}, topic=topic)
         check_sink_schema(records.schema, checked)
         before = _journal(checked.root)

@@ -27,6 +27,7 @@ from stratalog.spark.jobs.mirror_tasks import (
     copy_partitions,
     ends_of_folder,
 )
+from stratalog.spark.jobs.places import refuse_within
 from stratalog.spark.jobs.refusals import OnError, in_plain_words, tell
 from stratalog.spark.jobs.spread import cores_of, spread
 from stratalog.spark.jobs.watching import ticking
@@ -106,7 +107,8 @@ def mirror(
         on_plan(sum(each.size_bytes for each in planned))
     if dry_run:
         rows = tuple(job.planned_row(each) for each in planned)
-        return MirrorReport(rows, tuple(job.missing), is_dry_run=True, warnings=job.warnings)
+        warnings = (*job.warnings, *job.losses)
+        return MirrorReport(rows, tuple(job.missing), is_dry_run=True, warnings=warnings)
     work = [each for each in planned if job.is_behind(each) or each.damage is not None]
     if work or job.missing:
         job.create_topics()
@@ -133,6 +135,8 @@ class _MirrorJob:
         self.missing: dict[str, int] = {}
         self._configs: dict[str, Mapping[str, object]] = {}
         self.warnings: tuple[str, ...] = ()
+        #: Why a run would refuse partitions.
+        self.losses: tuple[str, ...] = ()
 
     def plan(self, topics: Topics | None, partitions: Partitions | None) -> list[PartitionToCopy]:
         found = self._logs.sources(topics, partitions)
@@ -159,6 +163,7 @@ class _MirrorJob:
             root = os.path.dirname(os.path.realpath(source.folder))
             if root == os.path.realpath(self._target):
                 raise UsageError(f"{self._target} cannot be a mirror of itself")
+            refuse_within(self._target, [root], "the copy")
         return source.place
 
     def _plan_one(self, source: PartitionSource, place: TopicPartition) -> PartitionToCopy:
@@ -173,6 +178,9 @@ class _MirrorJob:
                 f"{place} ends at {there.end} in {self._target} and at {ends.end} in the source: "
                 "nothing is copied before the source is longer"
             )
+        if there.start < there.end < ends.start and not self._allow_loss:
+            lost = f"{place}: offsets {there.end} to {ends.start - 1} were deleted before they were copied"
+            self.losses += (f"{lost}; --allow-loss goes on without",)
         size = 0
         if start < ends.end:
             size = plan_range(source, start, ends.end, self._files).size_bytes

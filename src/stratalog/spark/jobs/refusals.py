@@ -36,6 +36,8 @@ Answer = TypeVar("Answer")
 
 #: ``stratalog.errors.UsageError: no topic …``, as the last line of a traceback has it.
 _OURS: Final = re.compile(r"^(?:.*\s)?stratalog\.errors\.(\w+): (.*)$", re.MULTILINE)
+#: What stands below it where a commit failed behind its decision.
+_PROMISE: Final = re.compile(r"^(the commit (?:is promised|itself is done): .*)$", re.MULTILINE)
 _PYTHON: Final = re.compile(r"^(\w+(?:\.\w+)*(?:Error|Exception|Interrupt)): (.*)$", re.MULTILINE)
 #: ``: org.apache.spark.SparkClassNotFoundException: [DATA_SOURCE_NOT_FOUND] Failed …``
 _JAVA: Final = re.compile(r"^:? ?((?:[a-z]\w*\.)+[A-Z][\w$]*): (.*)$")
@@ -89,7 +91,9 @@ def _plain(error: Exception) -> StratalogError | None:
     # A chain of causes ends with the first: the last that is said is where it came from.
     ours = _OURS.findall(text)
     if ours:
-        return _ours(*ours[-1])
+        kind, said = ours[-1]
+        promises = _PROMISE.findall(text)
+        return _ours(kind, f"{said}; {promises[-1]}" if promises else said)
     python = _PYTHON.findall(text)
     if python:
         return StorageError(": ".join(python[-1]), path="Spark")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 from stratalog.errors import CorruptionError
@@ -35,12 +36,17 @@ def offsets_of_checkpoint(spark: SparkSession, checkpoint: str) -> dict[TopicPar
     return {}
 
 
+def _plain(folder: str) -> str:
+    """A path that is no pattern, whatever stands in it."""
+    return re.sub(r"([\[\]{}*?\\])", r"\\\1", folder)
+
+
 def _files(spark: SparkSession, folder: str) -> dict[int, str]:
     """Files that are named by a batch, whole; none where the folder is not there."""
     from pyspark.errors import AnalysisException
 
     try:
-        read = spark.read.format("text").option("wholetext", True).load(folder)
+        read = spark.read.format("text").option("wholetext", True).load(_plain(folder))
         rows = read.select("value", "_metadata.file_name").collect()
     except AnalysisException:
         return {}
