@@ -4,21 +4,42 @@ from __future__ import annotations
 
 from typing import Final
 
-from stratalog.inspect.segment_order import SegmentSpan, segment_spans
+from stratalog.inspect.segment_order import segment_spans
 from stratalog.inspect.segment_tail import SegmentTail, walk_tail
 from stratalog.inspect.source_segments import sealed_segment
 from stratalog.inspect.sources import PartitionSource
 from stratalog.storage.filesystem import FileSystem
 from stratalog.storage.producers import ProducerStates
-from stratalog.storage.replay import Replay, rebuild_producers
+from stratalog.storage.replay import Replay, aborted_by_segment, rebuild_producers
 from stratalog.storage.sealed_segment import SealedSegment
 from stratalog.storage.settling import read_settled
 from stratalog.storage.snapshot_files import SnapshotFiles
 from stratalog.storage.txn_index import AbortedTxn
 
-__all__ = ["FollowedTransactions"]
+__all__ = ["FollowedTransactions", "aborted_in_sealed"]
 
 _NEVER_MS: Final = 2**62
+
+
+def aborted_in_sealed(
+    source: PartitionSource, file_system: FileSystem
+) -> dict[int, tuple[AbortedTxn, ...]]:
+    """The aborted transactions of all segments but the last, by the base offsets of these, from batches."""
+    segments = _sealed_segments(source, file_system)
+    try:
+        return aborted_by_segment(segments)
+    finally:
+        for segment in segments:
+            segment.close()
+
+
+def _sealed_segments(source: PartitionSource, file_system: FileSystem) -> list[SealedSegment]:
+    segments = []
+    for span in segment_spans(source.segments[:-1]):
+        found = file_system.stat(span.path)
+        size = 0 if found is None else found.size
+        segments.append(sealed_segment(source, span, file_system, size))
+    return segments
 
 
 class FollowedTransactions:
@@ -38,7 +59,7 @@ class FollowedTransactions:
         """The state before the last segment, from a snapshot and what lies behind that."""
         folder = source.folder
         names = read_settled(self._file_system, folder).names
-        segments = [self._sealed(source, span) for span in segment_spans(source.segments[:-1])]
+        segments = _sealed_segments(source, self._file_system)
         first = segments[0].base_offset if segments else end
         try:
             rebuild_producers(
@@ -54,11 +75,6 @@ class FollowedTransactions:
         finally:
             for segment in segments:
                 segment.close()
-
-    def _sealed(self, source: PartitionSource, span: SegmentSpan) -> SealedSegment:
-        found = self._file_system.stat(span.path)
-        size = 0 if found is None else found.size
-        return sealed_segment(source, span, self._file_system, size)
 
     def go_on(self) -> bool:
         """Take in what was appended; False where what was known is there no more."""

@@ -52,6 +52,9 @@ class EndsCache:
         self._file_system = file_system or OsFileSystem()
         self._tails: dict[str, SegmentTail] = {}
         self._transactions: dict[str, FollowedTransactions] = {}
+        self._sealed_aborted: dict[
+            str, tuple[tuple[str, ...], dict[int, tuple[AbortedTxn, ...]]]
+        ] = {}
 
     def ends_of(self, source: PartitionSource, *, stable: bool = False) -> PartitionEnds:
         """Where a partition begins and ends now. Where its last segment vanished since it was listed, it is
@@ -84,6 +87,18 @@ class EndsCache:
         """The aborted transactions whose markers lie in the last segment, from its batches: of what its
         writer keeps in memory, the index may know nothing yet."""
         return () if not _has_transactions(source) else tuple(self._followed(source).aborted)
+
+    def sealed_aborted(self, source: PartitionSource) -> dict[int, tuple[AbortedTxn, ...]]:
+        """Those of the other segments, by their base offsets, from their batches, too: where their indexes
+        are not there."""
+        sealed = source.segments[:-1]
+        known = self._sealed_aborted.get(source.folder)
+        if known is None or known[0] != sealed:
+            from stratalog.inspect.followed_transactions import aborted_in_sealed
+
+            known = sealed, aborted_in_sealed(source, self._file_system)
+            self._sealed_aborted[source.folder] = known
+        return known[1]
 
     def _ends(self, source: PartitionSource, stable: bool) -> PartitionEnds:
         unstable = None

@@ -261,4 +261,6 @@ class _Planning:
         if span.path == source.segments[-1]:
             return self.cache.aborted(source)
         segment = sealed_segment(source, span, self.files)
+        if segment.lacks_indexes:
+            return self.cache.sealed_aborted(source)[segment.base_offset]
         return read_aborted(self.files, segment.path(FileKind.TXN_INDEX), segment)

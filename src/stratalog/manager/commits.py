@@ -278,7 +278,7 @@ class DirectoryCommits:
             spans = tuple(_plain_span(each) for each in intent.partitions)
             self._journal.append(Done(intent.number, key, spans))
         except StratalogError as error:
-            error.add_note(promised_note(key))
+            error.add_note(_promised_note(key))
             raise
         self._tidy(threads)
         return self._result(key, spans)
@@ -432,7 +432,7 @@ class DirectoryCommits:
         side_by_side(self._file_system.unlink, paths, threads)
 
 
-def promised_note(key: CommitKey) -> str:
+def _promised_note(key: CommitKey) -> str:
     """What is to be known of a commit that failed behind its decision."""
     finished = "the commit is promised: whoever opens the log directory next to write finishes it"
     if key.is_fresh:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from stratalog.errors import CorruptionError, StorageError, UsageError
@@ -21,7 +22,7 @@ from stratalog.storage.log_file import LogFile
 from stratalog.storage.log_view import LogView, SegmentList
 from stratalog.storage.names import FileKind, segment_file_name
 from stratalog.storage.producers import ProducerStates
-from stratalog.storage.replay import Replay, rebuild_producers
+from stratalog.storage.replay import Replay, aborted_by_segment, rebuild_producers
 from stratalog.storage.sealed_segment import SealedSegment
 from stratalog.storage.segment_scan import SegmentScan, scan_segment
 from stratalog.storage.settling import (
@@ -92,6 +93,18 @@ def folder_trace(folder: str, file_system: FileSystem) -> tuple[tuple[str, int],
     return tuple(listed)
 
 
+def _aborted_finder(segments: list[SealedSegment]) -> Callable[[int], tuple[AbortedTxn, ...]]:
+    """Looks through the batches of all when it is first asked."""
+    found: dict[int, tuple[AbortedTxn, ...]] = {}
+
+    def find(base_offset: int) -> tuple[AbortedTxn, ...]:
+        if not found:
+            found.update(aborted_by_segment(segments))
+        return found[base_offset]
+
+    return find
+
+
 def _open(
     folder: str, file_system: FileSystem, limits: IndexLimits, log_start: int, now_ms: int
 ) -> FolderView:
@@ -116,6 +129,10 @@ def _open(
     for segment in find_leftovers(segments):
         segments.remove(segment)
     last = segments[-1]
+    if len(segments) > 1:
+        find_aborted = _aborted_finder(segments[:-1])
+        for segment in segments[:-1]:
+            segment.find_aborted = find_aborted
     # The last segment is walked from its start: of what its writer keeps in memory, its indexes and
     # its aborted transactions, the files may know nothing yet.
     producers = ProducerStates()

@@ -20,7 +20,7 @@ from stratalog.storage.segment_scan import scan_segment
 from stratalog.storage.snapshot_files import SnapshotFiles
 from stratalog.storage.txn_index import AbortedTxn
 
-__all__ = ["Replay", "marker_in", "rebuild_producers"]
+__all__ = ["Replay", "aborted_by_segment", "marker_in", "rebuild_producers"]
 
 _ROWS_AT_ONCE: Final = 1024
 
@@ -96,6 +96,32 @@ def rebuild_producers(
     states.map_end_offset = end
 
 
+def aborted_by_segment(segments: Sequence[Segment]) -> dict[int, tuple[AbortedTxn, ...]]:
+    """The aborted transactions of whole segments, by the base offset of the one that has their markers: from
+    the batches themselves, as a broker makes an index that is not there."""
+    states = ProducerStates()
+    found: dict[int, tuple[AbortedTxn, ...]] = {}
+    for number, segment in enumerate(segments):
+        aborted: list[AbortedTxn] = []
+        follower = segments[number + 1].base_offset if number + 1 < len(segments) else None
+        replay = Replay(states, start=segment.base_offset, aborted=aborted.append)
+        _scan_headers(segment, replay, follower)
+        found[segment.base_offset] = tuple(aborted)
+    return found
+
+
+def _scan_headers(segment: Segment, replay: Replay, follower: int | None) -> None:
+    scan_segment(
+        segment.log,
+        segment.base_offset,
+        segment.limits,
+        segment.size_bytes,
+        check=Check.NONE,
+        seen=replay.seen,
+        follower=follower,
+    )
+
+
 def _last_offset(rows: memoryview, number: int) -> int:
     offset: int = rows[number * ROW_WIDTH + Row.LAST_OFFSET]
     return offset
@@ -110,13 +136,5 @@ def _replay_segments(
         if (end if follower is None else follower) <= start or segment.base_offset >= end:
             continue
         replay = Replay(states, start=max(start, segment.base_offset), end=end)
-        scan_segment(
-            segment.log,
-            segment.base_offset,
-            segment.limits,
-            segment.size_bytes,
-            check=Check.NONE,
-            seen=replay.seen,
-            follower=follower,
-        )
+        _scan_headers(segment, replay, follower)
     states.map_end_offset = end

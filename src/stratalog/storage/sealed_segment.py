@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 from stratalog.errors import CorruptionError, StorageError
@@ -39,6 +39,8 @@ class SealedSegment(Segment):
         self._aborted: tuple[AbortedTxn, ...] | None = None
         #: How large the data file is where another's may take its place at any time; None where it cannot.
         self.listed_bytes: int | None = None
+        #: Asked for its aborted transactions where there is no index of any kind.
+        self.find_aborted: Callable[[int], tuple[AbortedTxn, ...]] | None = None
         #: Whether its index was made from its batches just now, and knows all that they say.
         self.is_walked = False
 
@@ -111,8 +113,18 @@ class SealedSegment(Segment):
     def aborted(self) -> tuple[AbortedTxn, ...]:
         if self._aborted is None:
             self._check_open()
-            self._aborted = read_aborted(self._file_system, self.path(FileKind.TXN_INDEX), self)
+            if self.find_aborted is not None and self.lacks_indexes:
+                self._aborted = self.find_aborted(self.base_offset)
+            else:
+                self._aborted = read_aborted(self._file_system, self.path(FileKind.TXN_INDEX), self)
         return self._aborted
+
+    @property
+    def lacks_indexes(self) -> bool:
+        """Whether there is neither index: only the data was kept, and a broker would make both anew. That
+        of offsets alone tells nothing: where nothing was aborted, there is no other."""
+        kinds = (FileKind.OFFSET_INDEX, FileKind.TXN_INDEX)
+        return all(self._file_system.stat(self.path(kind)) is None for kind in kinds)
 
     def _check_open(self) -> None:
         """Without this, a closed segment would open its files again, and nobody would close them."""
