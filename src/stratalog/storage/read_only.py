@@ -93,13 +93,21 @@ def folder_trace(folder: str, file_system: FileSystem) -> tuple[tuple[str, int],
     return tuple(listed)
 
 
-def _aborted_finder(segments: list[SealedSegment]) -> Callable[[int], tuple[AbortedTxn, ...]]:
-    """Looks through the batches of all when it is first asked."""
+def _aborted_finder(
+    segments: Callable[[], list[SealedSegment]],
+) -> Callable[[int], tuple[AbortedTxn, ...]]:
+    """Looks through the batches of all when it is first asked, in segments of its own: those that ask hold
+    it, and in a ring of the two their files would stay open."""
     found: dict[int, tuple[AbortedTxn, ...]] = {}
 
     def find(base_offset: int) -> tuple[AbortedTxn, ...]:
         if not found:
-            found.update(aborted_by_segment(segments))
+            made = segments()
+            try:
+                found.update(aborted_by_segment(made))
+            finally:
+                for each in made:
+                    each.close()
         return found[base_offset]
 
     return find
@@ -111,10 +119,16 @@ def _open(
     settled = read_settled(file_system, folder)
     check_segment_files(folder, settled.entries)
     names = settled.names
+
+    def sealed(base: int, size_bytes: int) -> SealedSegment:
+        swapped = swapped_kinds(base, settled.swapped)
+        segment = SealedSegment(file_system, folder, base, limits, size_bytes, swapped=swapped)
+        segment.listed_bytes = size_bytes
+        return segment
+
     segments: list[SealedSegment] = []
     for base in names.bases():
-        swapped = swapped_kinds(base, settled.swapped)
-        segment = SealedSegment(file_system, folder, base, limits, 0, swapped=swapped)
+        segment = sealed(base, 0)
         path = segment.path(FileKind.LOG)
         found = file_system.stat(path)
         if found is None:
@@ -129,10 +143,11 @@ def _open(
     for segment in find_leftovers(segments):
         segments.remove(segment)
     last = segments[-1]
-    if len(segments) > 1:
-        find_aborted = _aborted_finder(segments[:-1])
-        for segment in segments[:-1]:
-            segment.find_aborted = find_aborted
+    listed = [(each.base_offset, each.size_bytes) for each in segments[:-1]]
+
+    find_aborted = _aborted_finder(lambda: [sealed(*each) for each in listed])
+    for segment in segments[:-1]:
+        segment.find_aborted = find_aborted
     # The last segment is walked from its start: of what its writer keeps in memory, its indexes and
     # its aborted transactions, the files may know nothing yet.
     producers = ProducerStates()
