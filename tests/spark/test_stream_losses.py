@@ -57,6 +57,13 @@ def run(stream: StreamReader, start: Any, limit: Any = ALL) -> tuple[Any, list[t
     return start, found
 
 
+def first_batch(stream: StreamReader) -> tuple[Any, list[tuple[str, int]]]:
+    """Where the first batch ends, and its rows: what a driver has done when it dies before the second."""
+    begin = stream.initialOffset()
+    end = stream.latestOffset(begin, ALL)
+    return end, rows(stream, begin, end)
+
+
 def of(topic: str, *numbers: int) -> list[tuple[str, int]]:
     return [(topic, number) for number in range(*numbers)]
 
@@ -204,9 +211,7 @@ def test_a_first_batch_that_comes_again_after_retention_is_told_however_it_start
     tmp_path: Path, start: dict[str, str]
 ) -> None:
     append(tmp_path, "orders", 30)
-    first = reader(tmp_path, **start)
-    begin = first.initialOffset()
-    end = first.latestOffset(begin, ALL)
+    end, _ = first_batch(reader(tmp_path, **start))
     with stratalog.open(str(tmp_path)) as logs:
         logs.delete_records("orders", 0, 9)
     again = reader(tmp_path, **start)
@@ -226,10 +231,7 @@ def test_a_first_batch_comes_again_also_when_a_partition_has_come(
     tmp_path: Path, start: dict[str, str]
 ) -> None:
     append(tmp_path, "orders", 10)
-    first = reader(tmp_path, **start)
-    begin = first.initialOffset()
-    end = first.latestOffset(begin, ALL)
-    had = rows(first, begin, end)
+    end, had = first_batch(reader(tmp_path, **start))
     with stratalog.open(str(tmp_path)) as logs:
         logs.add_partitions("orders", 2)
     again = reader(tmp_path, **start)

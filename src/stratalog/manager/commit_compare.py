@@ -102,7 +102,7 @@ def _is_rest_of(wanted: BatchBytes, actual: BatchBytes) -> bool:
     shift = actual.first_offset - wanted.first_offset
     try:
         left = list(decode_records(actual.data))
-    except ValueError:
+    except UnicodeDecodeError:
         return False  # names of headers that are no text: nobody staged these
     had = {record.offset + shift: record for record in decode_records(wanted.data)}
     return bool(left) and all(
