@@ -1,10 +1,12 @@
 # Everything works from a fresh clone with Python 3.11+ and make. `make help` lists the targets.
 # ARGS goes through to the program: make test ARGS="-k scan -x", make bench ARGS="--quick".
+# SEED draws the random cases of an earlier run again: make proof SEED=1234.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench fuzz interop nightly wheel lock clean
+.PHONY: help setup demo test proof check bench fuzz interop nightly wheel lock clean
 ARGS ?=
 JOBS ?= auto
+SEED ?= $(STRATALOG_SEED)
 
 PY := .venv/bin/python
 CANDIDATES := $(PY) python3.13 python3.12 python3.11 python3 python
@@ -22,6 +24,8 @@ BOOTSTRAP = @python="$(PYTHON)"; \
 	"python3 python3-venv python3-dev, brew install python) or name it: make PYTHON=..." >&2; exit 1; fi; \
 	exec "$$python" tools/bootstrap.py
 
+STAGE = @STRATALOG_JOBS="$(JOBS)" STRATALOG_SEED="$(SEED)" $(PY) tools/run_stage.py
+
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
@@ -31,8 +35,11 @@ setup: ## only the set-up: .venv with the pinned packages and the compiled kerne
 demo: setup ## set everything up and run the main job
 	@$(PY) examples/demo.py $(ARGS)
 
-test: setup ## set everything up and run the tests
-	@$(PY) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+test: setup ## set everything up and run the tests: five minutes, the same cases every time
+	$(STAGE) test $(ARGS)
+
+proof: setup ## the whole sweeps, tests with several JVMs, and fresh random cases from a printed seed
+	$(STAGE) proof $(ARGS)
 
 check: setup ## format, lint, types, and the shape of the tree (layers, imports, names)
 	@$(PY) -m ruff format --check --quiet . || { echo "run: $(PY) -m ruff format ." >&2; exit 1; }
@@ -48,10 +55,10 @@ fuzz: ## the kernel under sanitizers and fuzzers
 	@$(PY) -m fuzz.run $(ARGS)
 
 interop: setup ## the tests that need a real Kafka
-	@$(PY) -m pytest -m interop --timeout 900 $(ARGS)
+	$(STAGE) interop $(ARGS)
 
-nightly: setup ## the random tests, fifty times as many cases
-	@STRATALOG_SCALE=50 $(PY) -m pytest -m 'nightly or scaled' --timeout 7200 -n $(JOBS) --dist worksteal $(ARGS)
+nightly: setup ## the random tests, fifty times as many cases, from a printed seed
+	$(STAGE) nightly $(ARGS)
 
 wheel: setup ## a reproducible wheel in dist/
 	$(BOOTSTRAP) wheel

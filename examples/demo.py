@@ -9,6 +9,7 @@ make demo ARGS="--orders 2000000 --keep out"   more of them; everything stays in
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import re
@@ -87,6 +88,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--keep", type=Path, help="work in this folder, which must be new, and leave it"
     )
     given = options.parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(
+            line_buffering=True
+        )  # each step is seen when it begins, also in a pipe
     if given.orders < 10 * BATCHES:
         options.error(
             f"--orders {given.orders}: at least {10 * BATCHES}, so that there are batches to kill"
@@ -179,7 +184,7 @@ def make_orders(count: int) -> Iterator[pa.Table]:
 
 def live(root: Path, count: int, number: int) -> Life:
     """One life: to the end, or, the first one, to the kill in its middle."""
-    print(f"\n   life {number}: starting", flush=True)
+    print(f"\n   life {number}: Java and Spark start, which takes some ten seconds", flush=True)
     scratch = root / "spark"
     scratch.mkdir(exist_ok=True)
     life = Life()

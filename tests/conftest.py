@@ -1,30 +1,94 @@
-"""For all tests: no property has a deadline, and what the long ones counted is told at the end of the run.
+"""What holds for all tests: how properties draw their examples, which worker runs Spark, and what is counted.
+
+``make test`` draws the same examples every time, whichever tests run and in whatever order; the longer stages
+draw fresh ones from the seed that they print (see ``tests/scale.py``). All tests that need Spark go to one
+worker, so that one Java serves them all.
 
 A test says ``record_property("counted: power cuts", 1234)``; the numbers of all tests are added up, also
-where workers ran them.
+where workers ran them, and printed at the end together with the number of tests and the time they took.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
+
+from tests.scale import IS_QUICK, SCALE, SEED, STAGE
+from tests.spark_session import endpoint, make_log, spark
+
+__all__ = ["endpoint", "make_log", "spark"]
 
 # Tests assert behaviour, never time: a machine that is busy with something else is no bug.
-settings.register_profile("stratalog", deadline=None)
+settings.register_profile(
+    "stratalog",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    database=None,
+    derandomize=IS_QUICK,
+    print_blob=True,
+)
 settings.load_profile("stratalog")
+if IS_QUICK:
+    # Hypothesis takes constants out of every module that happens to be imported, so that examples would
+    # depend on the tests that ran before in the same process, and on every line of the source.
+    providers._get_local_constants = lambda: providers._local_constants
 
 _PREFIX = "counted: "
+_EXAMPLES = re.compile(r"(\d+) passing,")
+
+#: The tests of a run that no stage would select; ``tests/shape/test_stages.py`` reads it.
+ALL_MARKERS = pytest.StashKey[dict[str, frozenset[str]]]()
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are left out, and before xdist reads the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    config.stash[ALL_MARKERS] = {
+        item.nodeid: frozenset(mark.name for mark in item.iter_markers()) for item in items
+    }
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+def pytest_report_header() -> list[str]:
+    return [] if IS_QUICK else [_seed_line()]
+
+
+def _seed_line() -> str:
+    return f"stage {STAGE}, scale {SCALE}, seed {SEED}: make {STAGE} SEED={SEED} draws the same cases again"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    if call.when == "call" and hasattr(item, "hypothesis_statistics"):
+        examples = sum(map(int, _EXAMPLES.findall(item.hypothesis_statistics)))
+        item.user_properties.append((f"{_PREFIX}examples of properties", examples))
+    return (yield)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     totals: Counter[str] = Counter()
     for report in terminalreporter.getreports("passed"):
-        for name, count in report.user_properties:
-            if name.startswith(_PREFIX):
-                totals[name.removeprefix(_PREFIX)] += count
-    if totals:
-        terminalreporter.section("counted in the tests that passed")
-        for name, count in sorted(totals.items()):
-            terminalreporter.write_line(f"{count:>12,} {name}")
+        if report.when == "call":
+            totals["tests passed"] += 1
+            for name, count in report.user_properties:
+                if name.startswith(_PREFIX):
+                    totals[name.removeprefix(_PREFIX)] += count
+    if not totals:
+        return
+    terminalreporter.section("counted in the tests that passed")
+    lines = [f"{count:>12,} {name}" for name, count in sorted(totals.items())]
+    for line in lines:
+        terminalreporter.write_line(line)
+    if not IS_QUICK:
+        terminalreporter.write_line(_seed_line())
+    if "STRATALOG_COUNTS" in os.environ:
+        with Path(os.environ["STRATALOG_COUNTS"]).open("a") as counts:
+            print(*lines, sep="\n", file=counts)

@@ -5,7 +5,8 @@
     bootstrap.py lock     requirements/*.lock anew from pyproject.toml
     bootstrap.py wheel    a reproducible wheel in dist/
 
-The set-up has four steps: the virtual environment, the pinned packages, the project, its kernel.
+The set-up has five steps: the virtual environment, the pinned packages, the archives that Spark's
+workers import from, the project, its kernel.
 Each has a key, a hash of everything that it depends on. A finished step leaves its key in
 .venv/.stamp, and the next run does only the steps whose key differs. What was interrupted has left
 no key.
@@ -18,6 +19,7 @@ import contextlib
 import hashlib
 import importlib.util
 import json
+import marshal
 import os
 import platform
 import re
@@ -27,6 +29,9 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import threading
+import warnings
+import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -42,7 +47,8 @@ PYTHON_MIN = (3, 11)
 JAVA_MIN = 17
 LINES_SHOWN = 80
 UV = "uv==0.13.7"
-PIP = ["-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input"]
+PIP = ["-m", "pip", "--disable-pip-version-check", "--no-input"]
+TOLD_EVERY_S = 3
 BUILD_VARIABLES = ("CC", "CFLAGS", "LDFLAGS", "LDSHARED", "STRATALOG_SANITIZE")
 
 
@@ -85,9 +91,16 @@ def setup() -> None:
             STAMP.unlink(missing_ok=True)  # half an installation is not repaired but made anew
             install_packages()
             done["venv"], done["packages"] = wanted["venv"], wanted["packages"]
+            done.pop("archives", None)
+            write_stamp(done)
+        if done.get("archives") != wanted["archives"]:
+            compile_archives()
+            done["archives"] = wanted["archives"]
             write_stamp(done)
         if done.get("project") != wanted["project"]:
-            build_kernel([*PIP, "install", "--no-build-isolation", "--no-deps", "--editable", "."])
+            build_kernel(
+                [*PIP, "--quiet", "install", "--no-build-isolation", "--no-deps", "--editable", "."]
+            )
         elif done.get("kernel") != wanted["kernel"] or not KERNEL.exists():
             build_kernel(["setup.py", "--quiet", "build_ext", "--inplace"])
         # pip does it for what it installs, and not for what stays where it is: without it, and where Python
@@ -113,6 +126,7 @@ def keys() -> dict[str, str]:
     return {
         "venv": digest(python),
         "packages": digest([], LOCKS / "dev.lock", LOCKS / "spark.lock"),
+        "archives": digest([sys.version], LOCKS / "spark.lock"),
         "project": digest(build_tables(), ROOT / "setup.py"),
         "kernel": digest(variables, *kernel_sources()),
     }
@@ -201,7 +215,8 @@ def install_packages() -> None:
     locked = set().union(*(locked_names(path.name) for path in LOCKS.glob("*.lock")))
     surplus = sorted(installed - locked - {"pip", "stratalog"})
     if surplus:
-        run([str(PYTHON), *PIP, "uninstall", "--yes", *surplus], "could not remove old packages")
+        uninstall = [*PIP, "--quiet", "uninstall", "--yes", *surplus]
+        run([str(PYTHON), *uninstall], "could not remove old packages")
 
 
 def install_lock(name: str, built: Sequence[str] = ()) -> None:
@@ -213,7 +228,83 @@ def install_lock(name: str, built: Sequence[str] = ()) -> None:
     run(
         [str(PYTHON), *PIP, "install", *options, "--requirement", str(LOCKS / name)],
         f"pip could not install requirements/{name}: see above, then run make setup again",
+        progress=Progress(name, locked_names(name)),
     )
+
+
+class Progress:
+    """Says every few seconds how far pip has come, by what it prints and by what is in place."""
+
+    def __init__(self, lock: str, names: set[str]) -> None:
+        self._lock = lock
+        self._names = names
+        self._taken = 0
+        self._step = "asking for packages"
+        self._ended = threading.Event()
+
+    def __enter__(self) -> Progress:  # noqa: PYI034  Self is new in 3.11, and older ones are to be told so
+        self._thread = threading.Thread(target=self._tell, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _tell(self) -> None:
+        while not self._ended.wait(TOLD_EVERY_S):
+            say(f"{self._lock}: {self.sentence(installed_names())}")
+
+    def hear(self, line: str) -> None:
+        """Take note of a line that pip printed."""
+        words = line.split()
+        if words[:1] == ["Collecting"]:
+            self._taken += 1
+            self._step = f"fetching {words[1]}"
+        elif words[:3] == ["Building", "wheel", "for"]:
+            self._step = f"building {words[3]}, which has no wheel"
+        elif words[:2] == ["Installing", "collected"]:
+            self._step = "unpacking"
+
+    def sentence(self, installed: set[str]) -> str:
+        there = len(self._names & installed)
+        if self._step == "unpacking":
+            return f"unpacking, {there} of {len(self._names)} packages are in place"
+        return f"{self._step}, {max(self._taken, there)} of {len(self._names)} packages"
+
+
+def installed_names() -> set[str]:
+    """Return what is in .venv, also while pip is still at it."""
+    paths = VENV.glob("lib/python*/site-packages/*.dist-info")
+    return {re.sub(r"[-_.]+", "-", path.name.split("-")[0]).lower() for path in paths}
+
+
+def compile_archives() -> None:
+    """Compile what Spark's Python workers import out of archives that hold sources only: Python keeps no
+    compiled code for those, and each worker would spend most of a second on compiling PySpark again."""
+    folders = VENV.glob("lib/python*/site-packages/pyspark/python/lib")
+    for archive in sorted(path for folder in folders for path in folder.glob("*.zip")):
+        say(f"compiling {archive.name} for Spark's workers")
+        new = archive.with_suffix(".new")
+        with zipfile.ZipFile(archive) as old, zipfile.ZipFile(new, "w") as written:
+            for member in old.infolist():
+                if member.filename.endswith(".pyc"):
+                    continue
+                content = old.read(member)
+                written.writestr(member, content, zipfile.ZIP_DEFLATED)
+                if member.filename.endswith(".py") and "/tests/" not in member.filename:
+                    compiled = compile_unchecked(content, f"{archive}/{member.filename}")
+                    written.writestr(f"{member.filename}c", compiled)
+        new.replace(archive)
+
+
+def compile_unchecked(source: bytes, name: str) -> bytes:
+    """Return a .pyc that stays valid whatever the time stamp and the time zone (PEP 552)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        code = compile(source, name, "exec", dont_inherit=True)
+    header = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little")
+    return header + importlib.util.source_hash(source) + marshal.dumps(code)
 
 
 def locked_names(name: str) -> set[str]:
@@ -300,7 +391,8 @@ def lock() -> None:
         folder = Path(name)
         say(f"fetching {UV}")
         run([sys.executable, "-m", "venv", name], "could not create a virtual environment")
-        run([str(folder / "bin" / "python"), *PIP, "install", UV], f"pip could not install {UV}")
+        install = [*PIP, "--quiet", "install", UV]
+        run([str(folder / "bin" / "python"), *install], f"pip could not install {UV}")
         pins = folder / "build.in"  # the build tools are pinned in one place, [build-system]
         pins.write_text("\n".join(project["build-system"]["requires"]))
         fuzzer = folder / "fuzz.in"
@@ -342,31 +434,50 @@ def wheel() -> None:
         shutil.rmtree(ROOT / "build", ignore_errors=True)  # setuptools packs what is left there
         say(f"building a wheel with {name}")
         options = ["--no-build-isolation", "--no-deps", "--wheel-dir", "dist", "."]
-        build = [str(PYTHON), *PIP, "wheel", *options]
+        build = [str(PYTHON), *PIP, "--quiet", "wheel", *options]
         run(build, "the wheel did not build: see the words above", {**variables, **flags})
     for path in sorted((ROOT / "dist").glob("*.whl")):
         print(path.relative_to(ROOT), hashlib.sha256(path.read_bytes()).hexdigest())
 
 
-def run(command: Sequence[str], sorrow: str, variables: dict[str, str] | None = None) -> str:
-    """Its standard output; when it fails, what it said and then one line of ours."""
-    result = subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**os.environ, **(variables or {})},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if result.returncode != 0:
-        lines = (result.stdout + result.stderr).splitlines()
+def run(
+    command: Sequence[str],
+    sorrow: str,
+    variables: dict[str, str] | None = None,
+    progress: Progress | None = None,
+) -> str:
+    """Return what it printed; when it fails, print that and then one line of ours. With ``progress``, what
+    it prints is also heard line by line."""
+    lines: list[str] = []
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, **(variables or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        ) as process,
+        progress or contextlib.nullcontext(),
+    ):
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line.rstrip("\n"))
+            if progress is not None:
+                progress.hear(line)
+        process.wait()
+        errors.seek(0)
+        complaints = errors.read().splitlines()
+    if process.returncode != 0:
+        lines += complaints
         if len(lines) > LINES_SHOWN:  # the first errors explain the others
             half = LINES_SHOWN // 2
             lines[half:-half] = [f"... {len(lines) - 2 * half} lines left out ..."]
         print(*lines, sep="\n", file=sys.stderr)
         fail(sorrow)
-    return result.stdout
+    return "".join(f"{line}\n" for line in lines)
 
 
 if __name__ == "__main__":

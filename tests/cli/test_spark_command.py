@@ -14,9 +14,6 @@ import stratalog
 from tests.cli.runner import ROOT, command, environment, run
 from tests.cli.test_cli_guide import run_pipe
 from tests.peers.golden import golden_set
-from tests.spark.conftest import make_log, spark
-
-__all__ = ["make_log", "spark"]
 
 GUIDE = ROOT / "docs/guides/spark-jobs.md"
 BLOCKS = re.findall(r"^```console\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
@@ -141,13 +138,12 @@ def test_damage_ends_a_mirror_with_one_line_and_its_code(tmp_path):
     assert "Traceback" not in done.err
 
 
-@slow
-@pytest.mark.timeout(300)  # a Java of its own starts in it
+@pytest.mark.proof  # a Java of its own starts in it
 def test_a_job_starts_a_session_of_its_own_and_is_quiet():
     done = subprocess.run(
         command("spark", "count", "--master", "local[1]", "--conf", "spark.app.name=x", "--json",
                 *folders("v2-plain")),
-        capture_output=True, timeout=280, env=environment(), cwd=ROOT,
+        capture_output=True, env=environment(), cwd=ROOT,
     )  # fmt: skip
     assert done.returncode == 0
     assert done.stderr == b""

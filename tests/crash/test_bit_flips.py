@@ -38,7 +38,7 @@ from stratalog.storage.producers import Origin
 from stratalog.testing import MemoryFileSystem
 from stratalog.testing.log_model import ModelBatch
 from tests.crash.promises import contents, split
-from tests.scale import SCALE
+from tests.scale import SCALE, sized
 
 pytestmark = pytest.mark.scaled
 
@@ -181,7 +181,7 @@ def is_beyond_telling(path: str, position: int, mode: str) -> bool:
 def test_every_flipped_bit_is_found_out_or_harmless(mode: str, record_property: Counted) -> None:
     sound = original()
     seen: Counter[str] = Counter()
-    stride = 1 if mode == MODES[0] or SCALE > 1 else 3
+    stride = sized(7, 1 if mode == MODES[0] or SCALE > 1 else 3)  # each bit of a byte in turn
     for path, data in sound.logs.items():
         for bit in range(0, 8 * len(data), stride):
             position = bit // 8
@@ -264,7 +264,7 @@ def test_a_flipped_bit_beside_the_log_never_hides_a_record(suffix: str) -> None:
         if not path.endswith(suffix):
             continue
         data = sound.disk.read_bytes(path)
-        for bit in range(0, 8 * len(data), 1 if SCALE > 1 else 5):
+        for bit in range(0, 8 * len(data), sized(23, 1 if SCALE > 1 else 5)):
             disk = sound.disk.fork()
             disk.open_writable(path).write_at(bit // 8, bytes([data[bit // 8] ^ 1 << bit % 8]))
             for mode in MODES:

@@ -23,7 +23,7 @@ from stratalog.storage import commit_journal
 from stratalog.testing import Explorer, Facts, MemoryFileSystem, replay
 from stratalog.testing.open_files import MemoryWritableFile
 from tests.crash.commit_world import CONFIGS, Fact, Place, Recovery, World, new_disk
-from tests.scale import SCALE
+from tests.scale import SCALE, fresh, sized
 
 pytestmark = pytest.mark.scaled
 
@@ -144,7 +144,7 @@ def explored(scenario: Scenario, seed: int, *, depth: int | None = None) -> Expl
         scenario.check(),
         seed=seed,
         states_per_point=STATES,
-        depth=depth or (scenario.depth if SCALE == 1 else 3),
+        depth=depth or sized(1, scenario.depth if SCALE == 1 else 3),
         nested_points=1 if SCALE == 1 else 3,
         nested_states=1,
         extremes_first=SCALE > 1,
@@ -204,23 +204,30 @@ def count(record_property: Counted, *explorers: Explorer[Fact]) -> None:
     record_property("counted: power cuts inside a replay, among those", nested)
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+#: What ``make test`` has time for: a commit as it is, with other writers, and with a journal of few lines.
+QUICK = ("small_pieces", "foreign_small", "small_journal")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.proof) for name in SCENARIOS],
+)
 def test_every_commit_is_there_once(name: str, record_property: Counted) -> None:
     """To see a failure again: ``replay_path(name, path)`` with the path that it names."""
-    explorer = explored(SCENARIOS[name], seed=1)
+    explorer = explored(SCENARIOS[name], seed=fresh(1))
     assert explorer.points > 20, "the scenario has hardly any steps"
     count(record_property, explorer)
 
 
-@pytest.mark.parametrize("block", range(2))
+@pytest.mark.parametrize("block", [0, pytest.param(1, marks=pytest.mark.proof)])
 def test_every_commit_is_there_once_in_random_scenarios(
     block: int, record_property: Counted
 ) -> None:
     explorers: list[Explorer[Fact]] = []
-    seed = block * 1_000_000
-    while sum(each.crashes for each in explorers) < 150 * SCALE:
+    seed = fresh(block * 1_000_000)
+    while sum(each.crashes for each in explorers) < sized(20, 150 * SCALE):
         try:
-            explorers.append(explored(random_scenario(seed), seed, depth=3))
+            explorers.append(explored(random_scenario(seed), seed, depth=sized(2, 3)))
         except Exception as error:
             error.add_note(f"in random_scenario({seed})")
             raise

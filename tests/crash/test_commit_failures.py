@@ -16,7 +16,7 @@ from stratalog.errors import StratalogError
 from stratalog.testing import Call, Facts, Fault, FaultyFileSystem, crash_state
 from tests.crash.commit_world import Fact, World, new_disk
 from tests.crash.test_commit_crashes import SCENARIOS, Scenario, journals
-from tests.scale import SCALE
+from tests.scale import SCALE, sized
 
 pytestmark = pytest.mark.scaled
 
@@ -83,7 +83,7 @@ def sweep(
 @pytest.mark.parametrize("trouble", TROUBLES)
 @pytest.mark.parametrize("name", SWEPT)
 def test_the_nth_call_of_a_commit_fails(name: str, trouble: str, record_property: Counted) -> None:
-    stride = 1 if SCALE > 1 else 53
+    stride = 1 if SCALE > 1 else sized(211, 53)
     first = 1 + zlib.crc32(f"{name} {trouble}".encode()) % stride
     scenario = SCENARIOS[name]
     with journals(scenario):

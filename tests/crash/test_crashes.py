@@ -16,16 +16,16 @@ from stratalog.testing import Explorer, replay
 from tests.crash.driver import new_disk
 from tests.crash.promises import Promise
 from tests.crash.scenarios import SCENARIOS, Scenario, random_scenario
-from tests.scale import SCALE
+from tests.scale import SCALE, fresh, sized
 
 pytestmark = pytest.mark.scaled
 
 Counted = Callable[[str, object], None]
 
-STATES = 2 if SCALE == 1 else 10
+STATES = sized(1, 2 if SCALE == 1 else 10)
 #: Random scenarios are explored in blocks, so that workers share them: a million crashes under SCALE=50.
 BLOCKS = 8
-CRASHES_PER_BLOCK = 400 if SCALE == 1 else 2500 * SCALE
+CRASHES_PER_BLOCK = sized(60, 400 if SCALE == 1 else 2500 * SCALE)
 
 
 def explored(scenario: Scenario, seed: int, *, states: int = STATES) -> Explorer[Promise]:
@@ -34,7 +34,7 @@ def explored(scenario: Scenario, seed: int, *, states: int = STATES) -> Explorer
         scenario.check(),
         seed=seed,
         states_per_point=states,
-        depth=3,
+        depth=sized(2, 3),
         nested_points=1 if SCALE == 1 else 2,
         nested_states=1,
         extremes_first=SCALE > 1,
@@ -52,7 +52,7 @@ def count(record_property: Counted, *explorers: Explorer[Promise]) -> None:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_nothing_acknowledged_is_lost(name: str, record_property: Counted) -> None:
     """To see a failure again: ``replay_path(name, path)`` with the path that it names."""
-    explorer = explored(SCENARIOS[name], seed=1)
+    explorer = explored(SCENARIOS[name], seed=fresh(1))
     assert explorer.points > 20, "the scenario has hardly any steps"
     count(record_property, explorer)
 
@@ -63,7 +63,7 @@ def test_nothing_acknowledged_is_lost_in_random_scenarios(
 ) -> None:
     """Scenarios that chance writes, one seed after the other, until there were enough crashes."""
     explorers: list[Explorer[Promise]] = []
-    seed = block * 1_000_000
+    seed = fresh(block * 1_000_000)
     while sum(each.crashes for each in explorers) < CRASHES_PER_BLOCK:
         try:
             explorers.append(explored(random_scenario(seed), seed))

@@ -21,7 +21,7 @@ from stratalog.testing import Call, Facts, Fault, FaultyFileSystem, MemoryFileSy
 from tests.crash.driver import FOLDER, Driver, new_disk
 from tests.crash.promises import Promise, read_all
 from tests.crash.scenarios import SCENARIOS, Scenario
-from tests.scale import SCALE
+from tests.scale import SCALE, sized
 
 pytestmark = pytest.mark.scaled
 
@@ -167,7 +167,7 @@ def sweep(scenario: Scenario, trouble: Trouble, *, first: int = 1, stride: int =
 @pytest.mark.parametrize("trouble", TROUBLES)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_nth_call_fails(name: str, trouble: str, record_property: Counted) -> None:
-    stride = 1 if SCALE > 1 else 13
+    stride = 1 if SCALE > 1 else sized(61, 13)
     first = 1 + zlib.crc32(f"{name} {trouble}".encode()) % stride
     done = sweep(SCENARIOS[name], TROUBLES[trouble], first=first, stride=stride)
     record_property("counted: failed calls, no acknowledged record lost", done)

@@ -21,9 +21,9 @@ from random import Random
 import pytest
 
 from tests.crash.test_kill_loop import acknowledged, check_log, note, rest_of, start_writer
-from tests.scale import SCALE
+from tests.scale import SCALE, fresh
 
-pytestmark = [pytest.mark.scaled, pytest.mark.slow]
+pytestmark = [pytest.mark.proof, pytest.mark.scaled]  # it mounts file systems, and waits for disks
 
 FS_IOC_SHUTDOWN = 0x8004587D
 WITHOUT_FLUSHING = 2
@@ -114,7 +114,7 @@ def shut_down(volume: Volume, root: Path, mode: str, random: Random, told: dict[
 def test_what_was_synced_survives_the_end_of_the_file_system(
     volume: Volume, record_property: Callable[[str, object], None]
 ) -> None:
-    root, random, told = new_log(volume), Random(11), dict[int, str]()
+    root, random, told = new_log(volume), Random(fresh(11)), dict[int, str]()
     for _ in range(CYCLES):
         shut_down(volume, root, "sync", random, told)
         check_log(root, told)
@@ -123,7 +123,7 @@ def test_what_was_synced_survives_the_end_of_the_file_system(
 
 def test_what_was_not_synced_is_lost(volume: Volume) -> None:
     """The test above can fail: without the syncs, it would."""
-    root, random = new_log(volume), Random(12)
+    root, random = new_log(volume), Random(fresh(12))
     for _ in range(10):
         told: dict[int, str] = {}
         # One that flushes now and then would, on a busy machine, be met while it does.

@@ -19,12 +19,12 @@ from stratalog.records.columns import decode_records
 from stratalog.storage.partition_log import PartitionLog
 from tests.crash.promises import contents
 from tests.crash.writer import PRODUCER, opened
-from tests.scale import SCALE
+from tests.scale import SCALE, fresh, sized
 
 pytestmark = [pytest.mark.scaled, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
-CYCLES = 8 * SCALE
+CYCLES = sized(3, 8 * SCALE)
 
 
 def start_writer(root: Path, mode: str, seed: str) -> subprocess.Popen[bytes]:
@@ -89,7 +89,7 @@ def test_nothing_acknowledged_is_lost_by_kill(
     tmp_path: Path, mode: str, record_property: Callable[[str, object], None]
 ) -> None:
     (tmp_path / "t-0").mkdir()
-    random, told, count = Random(5), dict[int, str](), 0
+    random, told, count = Random(fresh(5)), dict[int, str](), 0
     for cycle in range(CYCLES):
         writer = start_writer(tmp_path, mode, f"{mode}{cycle}")
         try:
@@ -101,7 +101,7 @@ def test_nothing_acknowledged_is_lost_by_kill(
         try:
             check_log(tmp_path, told)
         except AssertionError as error:
-            error.add_note(f"after kill {cycle + 1}, mode {mode}, Random(5)")
+            error.add_note(f"after kill {cycle + 1}, mode {mode}, Random({fresh(5)})")
             raise
     assert count >= CYCLES
     record_property("counted: kills of a process, no acknowledged record lost", CYCLES)

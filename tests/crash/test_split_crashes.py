@@ -18,7 +18,7 @@ from stratalog.testing import (
     crash_state,
 )
 from tests.crash.driver import CONFIG, FOLDER
-from tests.scale import SCALE
+from tests.scale import SCALE, fresh, sized
 from tests.storage.logs import name, offsets, small
 from tests.storage.wide_segments import FAR, WIDE
 
@@ -56,10 +56,10 @@ def test_a_split_is_safe_at_every_step(
     explorer = Explorer(
         load,
         load,
-        seed=7,
-        states_per_point=3 * SCALE,
-        depth=3,
-        nested_points=2,
+        seed=fresh(7),
+        states_per_point=sized(1, 3 * SCALE),
+        depth=sized(2, 3),
+        nested_points=sized(1, 2),
         nested_states=1,
         start=lambda: disk(*segments),
     ).run()

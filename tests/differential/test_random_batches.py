@@ -33,7 +33,7 @@ from tests.peers.model import CODEC_NUMBERS, CODECS, MAGICS, Case, PeerRecord
 from tests.peers.model import Codec as CodecName
 from tests.peers.ours import as_record, write_case
 from tests.peers.registry import AIOKAFKA_COMPILED, AIOKAFKA_PURE, LIBRDKAFKA, PEERS, Peer
-from tests.scale import SCALE
+from tests.scale import IS_QUICK, SCALE, fresh
 
 pytestmark = pytest.mark.scaled
 
@@ -53,7 +53,7 @@ RECORD_COLUMNS = (
 def rounds(seed: int) -> Iterator[list[Case]]:
     """As many rounds of cases as the scale asks for, each from a seed of its own."""
     for number in range(SCALE):
-        yield random_cases(seed * 1_000_000 + number, CASES_AT_ONCE)
+        yield random_cases(fresh(seed * 1_000_000 + number), CASES_AT_ONCE)
 
 
 def as_peer(record: Record) -> PeerRecord:
@@ -99,7 +99,7 @@ def check_headers(case: Case, record_set: bytes) -> None:
 
 def floor(peer: Peer, compared: Counter[tuple[int, CodecName]], *, building: bool) -> None:
     """At least so many cases of every format that the peer has at all."""
-    least = {0: 6, 1: 6, 2: 12}
+    least = {0: 6, 1: 6, 2: 12} if IS_QUICK else {0: 1, 1: 1, 2: 3}  # fresh cases vary
     for magic in MAGICS:
         for codec in CODECS:
             if magic < 2 and codec == "zstd":
@@ -155,7 +155,8 @@ def test_batches_that_we_built_decode_equal_here() -> None:
             assert read(record_set, case) == list(case.records)
             check_headers(case, record_set)
             seen.update(_corners(case))
-    assert all(seen[corner] >= least * SCALE for corner, least in CORNERS.items()), seen
+    share = 1 if IS_QUICK else 0.25  # fresh cases vary
+    assert all(seen[corner] >= share * least * SCALE for corner, least in CORNERS.items()), seen
     print(dict(seen))
 
 
@@ -203,7 +204,7 @@ CORNERS = {
 @each_peer
 def test_logs_of_many_batches_decode_equal_at_a_peer(peer: Peer) -> None:
     """All formats mixed, cut into batches by our builders, offsets carried from one to the next."""
-    rng = random.Random(33)
+    rng = random.Random(fresh(33))
     for cases in rounds(seed=33):
         logs = []
         for at in range(0, 200, 20):

@@ -17,7 +17,7 @@ pytest.importorskip("pyspark")
 for needed in ("grpc", "grpc_status", "yaml", "google.rpc"):
     pytest.importorskip(needed, reason="needs pip install 'stratalog[pipelines]'")
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(580)]
+pytestmark = pytest.mark.proof  # it starts Spark Connect and a pipeline
 
 PIPELINE = Path(__file__).parents[2] / "examples/pipeline"
 PLACE = "/tmp/stratalog-clickstream"

@@ -16,8 +16,7 @@ from examples import demo
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(580)
+@pytest.mark.proof  # it starts Spark twice
 def test_demo_is_exact_over_a_kill_and_leaves_nothing(tmp_path):
     ran = subprocess.run(
         [sys.executable, str(ROOT / "examples/demo.py"), "--orders", "4000"],

@@ -13,7 +13,7 @@ import pytest
 import stratalog
 
 pytest.importorskip("pyspark")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(580), pytest.mark.usefixtures("spark")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark")]
 
 
 README = Path(__file__).parents[2] / "examples/README.md"

@@ -47,7 +47,7 @@ from stratalog.testing import (
 from stratalog.types import TopicPartition
 from tests.manager.logdirs import memory, open_memory, tree, values
 from tests.peers.golden import GoldenSet, decoded, golden_set, golden_sets
-from tests.scale import SCALE
+from tests.scale import SCALE, fresh, sized
 
 MARKER = ".kafka_cleanshutdown"
 LOG = "00000000000000000000.log"
@@ -424,8 +424,8 @@ def test_acknowledged_is_there_wherever_the_power_is_cut(sync, record_property):
                 facts.note(("there", partition, offset, value))
 
     done = Explorer(
-        scenario, check, states_per_point=3 * SCALE, depth=2, nested_points=1,
-        nested_states=1, start=lambda: MemoryFileSystem(folders=roots),
+        scenario, check, seed=fresh(0), states_per_point=sized(1, 3 * SCALE), depth=sized(1, 2),
+        nested_points=1, nested_states=1, start=lambda: MemoryFileSystem(folders=roots),
     ).run()  # fmt: skip
     record_property("counted: power cuts over several directories", done.crashes)
     assert done.points > 80

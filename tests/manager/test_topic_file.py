@@ -26,7 +26,7 @@ from stratalog.storage.log_config import LogConfig
 from stratalog.storage.partition_metadata import decode_partition_metadata
 from stratalog.testing import Call, Facts, Fault, FaultyFileSystem, MemoryFileSystem, explore
 from tests.manager.logdirs import ROOT, memory, open_memory, tree, values
-from tests.scale import SCALE
+from tests.scale import SCALE, fresh, sized
 
 ID = bytes(range(16))
 FILE = "stratalog-topics.json"
@@ -371,7 +371,7 @@ def test_topic_is_whole_wherever_the_power_is_cut(roots, record_property):
             assert [each for each in logs.topics() if each != "t"] == []
 
     done = explore(
-        scenario, check, states_per_point=2 * SCALE, depth=2,
+        scenario, check, seed=fresh(0), states_per_point=sized(1, 2 * SCALE), depth=sized(1, 2),
         start=lambda: MemoryFileSystem(folders=roots),
     )  # fmt: skip
     record_property("counted: power cuts while a topic was made", done.crashes)

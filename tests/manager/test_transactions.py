@@ -33,7 +33,7 @@ from stratalog.testing import (
 )
 from stratalog.types import TopicPartition
 from tests.manager.logdirs import COMMITTED, ROOT, memory, open_memory, tree, values
-from tests.scale import SCALE
+from tests.scale import SCALE, fresh, sized
 
 FILE = "stratalog-transactions.json"
 LOG = "00000000000000000000.log"
@@ -698,8 +698,8 @@ def check_transactions(file_system: MemoryFileSystem, facts: Facts[Any]) -> None
 @pytest.mark.scaled
 def test_transaction_is_seen_whole_or_not_at_all_wherever_the_power_is_cut(record_property):
     done = Explorer(
-        transactions, check_transactions, states_per_point=3 * SCALE, depth=2, nested_points=1,
-        nested_states=1, start=lambda: MemoryFileSystem(folders=ROOTS),
+        transactions, check_transactions, seed=fresh(0), states_per_point=sized(1, 3 * SCALE),
+        depth=sized(1, 2), nested_points=1, nested_states=1, start=lambda: MemoryFileSystem(folders=ROOTS),
     ).run()  # fmt: skip
     record_property("counted: power cuts around transactions", done.crashes)
     assert done.points > 200

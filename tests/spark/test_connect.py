@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("pyspark")
-pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,7 +21,7 @@ def test_package_is_where_spark_looks_for_it():
     assert "pyspark_stratalog" in {module.name for module in pkgutil.iter_modules()}
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.proof  # it starts a server of its own
 def test_everything_works_without_a_word_of_registration(tmp_path):
     pytest.importorskip(
         "grpc", reason="Spark Connect needs grpcio: pip install 'stratalog[pipelines]'"

@@ -264,7 +264,7 @@ def test_export_that_died_within_a_batch_has_each_record_once(
     assert exported(spark, out) == offsets_in(path)
 
 
-@pytest.mark.timeout(300)  # a second Java starts in it
+@pytest.mark.proof  # a second Java starts in it
 def test_export_killed_between_batches_and_run_again(spark, make_log, tmp_path):
     path, out, checkpoint = make_log(3000), tmp_path / "out", tmp_path / "checkpoint"
     arguments = ("spark", "export", path, "--to", out, "--checkpoint", checkpoint,

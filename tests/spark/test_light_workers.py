@@ -26,6 +26,7 @@ raise ImportError("not here")
 """
 
 
+@pytest.mark.proof  # a second Java starts in it
 def test_no_worker_of_a_stream_imports_pandas_for_us(tmp_path: Path) -> None:
     (tmp_path / "spy" / "pandas").mkdir(parents=True)
     (tmp_path / "spy" / "pandas" / "__init__.py").write_text(SPY)

@@ -14,7 +14,7 @@ from stratalog.storage import appending
 from stratalog.storage.active_segment import ActiveSegment
 from stratalog.storage.partition_log import AppendResult
 from stratalog.testing import ManualClock
-from tests.scale import SCALE
+from tests.scale import SCALE, fresh
 from tests.storage.logs import T, batch, open_log, sent, values
 
 CONFIGS = {
@@ -71,7 +71,7 @@ def run(folder: Path, seed: int) -> tuple[list[AppendResult], dict[str, bytes], 
 @pytest.mark.scaled
 def test_both_ways_leave_the_same_files(tmp_path: Path) -> None:
     taken = 0
-    for seed in range(10 * SCALE):
+    for seed in map(fresh, range(10 * SCALE)):
         short = run(tmp_path / f"short-{seed}", seed)
         with mock.patch.object(ActiveSegment, "place_plain", return_value=-1):
             long = run(tmp_path / f"long-{seed}", seed)

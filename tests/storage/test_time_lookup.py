@@ -16,7 +16,7 @@ from stratalog.records.legacy import MessageOptions, build_messages
 from stratalog.records.model import Record
 from stratalog.storage.partition_log import PartitionLog, Watermark
 from stratalog.storage.time_lookup import TimedOffset
-from tests.scale import SCALE
+from tests.scale import SCALE, fresh
 from tests.storage.logs import (
     ALL_CODECS,
     T,
@@ -197,7 +197,7 @@ def test_the_ends_of_64_bits(tmp_path: Path) -> None:
 
 @pytest.mark.scaled
 def test_random_logs_are_searched_as_if_record_by_record(tmp_path: Path) -> None:
-    rng = random.Random(11)
+    rng = random.Random(fresh(11))
     for number in range(12 * SCALE):
         configs = {
             "internal.segment.bytes": 4000,

@@ -1,4 +1,8 @@
-"""One Spark session for all tests of a process: starting one takes seconds."""
+"""Fixtures for Spark: one session for all tests of a process, and small logs to read with it.
+
+Starting Spark costs eight CPU seconds, and its first queries as much again. So all tests that ask for the
+fixture ``spark`` run in one worker (``tests/conftest.py``), and share what one start has paid for.
+"""
 
 from __future__ import annotations
 
