@@ -101,6 +101,7 @@ def environment(name: str, stage: Stage, seed: int) -> dict[str, str]:
         "STRATALOG_SCALE": os.environ.get("STRATALOG_SCALE", f"{stage.scale}"),
         "STRATALOG_SEED": f"{seed}",
         "PYTHONHASHSEED": f"{seed}",
+        "PYTHONDONTWRITEBYTECODE": "",  # each worker would compile all tests again
     }
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -60,10 +60,16 @@ def test_arrow_is_imported_where_it_is_used():
     "arguments", [["--version"], ["count", SEGMENT], ["cat", SEGMENT], ["ls", FOLDER]]
 )
 def test_start_is_quick(arguments):
-    """The bar is 150 ms on a quiet machine; the best of several, with room for a busy one."""
+    """The bar is 150 ms on a quiet machine. What is measured is the processor's time, and the best of
+    several: a machine that is busy with something else is no bug."""
     best = 9.0
-    for _ in range(5):
-        start = time.perf_counter()
+    for _ in range(3):
+        start = used_by_children()
         subprocess.run(command(*arguments), stdout=subprocess.DEVNULL, check=True, cwd=ROOT)
-        best = min(best, time.perf_counter() - start)
+        best = min(best, used_by_children() - start)
     assert best < 0.5
+
+
+def used_by_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

@@ -83,6 +83,7 @@ def test_clickstream_expects_what_a_plain_program_finds(tmp_path):
     assert 20 < len(over) < len(found), "some are still open"
 
 
+@pytest.mark.proof
 def test_cdc_makes_the_table_and_the_topic_of_what_is_true_now(spark, tmp_path, capsys):
     from examples import cdc
 
@@ -107,6 +108,7 @@ def test_cdc_makes_the_table_and_the_topic_of_what_is_true_now(spark, tmp_path, 
     assert len(list((folder / "table").iterdir())) == cdc.VERSIONS_KEPT
 
 
+@pytest.mark.proof
 def test_dead_letters_say_why_and_where_and_are_replayed_once(spark, tmp_path, capsys):
     from examples import dead_letters
 

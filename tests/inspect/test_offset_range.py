@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stratalog.errors import UsageError
 from stratalog.inspect.offset_range import OffsetRange, milliseconds_of, parse_offsets
-from tests.scale import SCALE
+from tests.scale import SCALE, sized
 
 NOW = 1_710_304_001_000
 HOUR = 3_600_000
@@ -134,7 +134,7 @@ def test_times_do_not_pass_through_floats():
         assert milliseconds_of(time) == since // timedelta(milliseconds=1)
 
 
-@settings(max_examples=300 * SCALE)
+@settings(max_examples=sized(100, 300 * SCALE))
 @given(st.text("@:+-0123456789starend mhTZ.", max_size=30) | st.text(max_size=12))
 def test_any_text_gives_a_range_or_a_usage_error(text):
     try:

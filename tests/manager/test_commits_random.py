@@ -23,7 +23,7 @@ from stratalog.storage.log_config import LogConfig
 from stratalog.storage.piece import Piece, PieceWriter
 from stratalog.testing import ManualClock, MemoryFileSystem
 from stratalog.types import TopicPartition
-from tests.scale import SCALE
+from tests.scale import SCALE, sized
 
 ROOT = "/data"
 PARTITIONS = 3
@@ -50,7 +50,7 @@ tasks = st.lists(
 
 
 @given(st.data())
-@settings(max_examples=60 * SCALE, deadline=None)
+@settings(max_examples=sized(15, 60 * SCALE), deadline=None)
 def test_random_commits_are_what_a_model_says(data: st.DataObject) -> None:
     clock = ManualClock()
     disk = MemoryFileSystem(folders=[ROOT], clock=clock)

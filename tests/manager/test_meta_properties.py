@@ -16,7 +16,7 @@ from stratalog.manager.meta_properties import (
 from stratalog.storage.kafka_uuid import parse_uuid
 from stratalog.storage.names import META_PROPERTIES
 from tests.peers.golden import GOLDEN_DIR
-from tests.scale import SCALE
+from tests.scale import SCALE, sized
 
 GOLDEN = sorted(GOLDEN_DIR.rglob(META_PROPERTIES))
 CLUSTER = "ZstmTMyKSx6He5M8vdE77A"
@@ -132,7 +132,7 @@ def test_everything_comes_back(cluster_id, node_id, directory_id, written):
     assert decode_meta_properties(encode_meta_properties(properties, written=written)) == properties
 
 
-@settings(max_examples=300 * SCALE)
+@settings(max_examples=sized(100, 300 * SCALE))
 @given(
     st.one_of(
         st.binary(max_size=80),

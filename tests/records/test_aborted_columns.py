@@ -18,7 +18,7 @@ from stratalog.records.control import ControlType, build_marker
 from stratalog.records.layout import PRODUCER_ID_AT, Check, Codec
 from stratalog.records.model import Record
 from tests.records.test_kernel_agrees_with_reference import drive
-from tests.scale import SCALE
+from tests.scale import SCALE, sized
 
 pytestmark = pytest.mark.scaled
 
@@ -60,7 +60,7 @@ def region(made: list[tuple[str, int, int, Codec]]) -> tuple[bytes, list[tuple[i
     return data, told
 
 
-@settings(max_examples=200 * SCALE, deadline=None)
+@settings(max_examples=sized(100, 200 * SCALE), deadline=None)
 @given(steps, anything, st.sampled_from([Check.CRC, Check.CRC | Check.INCLUDE_CONTROL]))
 def test_both_kernels_leave_out_the_same(made, aborted, flags):
     data, _ = region(made)
@@ -69,7 +69,7 @@ def test_both_kernels_leave_out_the_same(made, aborted, flags):
     assert seen[0] == seen[1]
 
 
-@settings(max_examples=200 * SCALE, deadline=None)
+@settings(max_examples=sized(100, 200 * SCALE), deadline=None)
 @given(steps, st.data())
 def test_the_records_of_a_transaction_are_left_out_and_no_other(made, data):
     log, told = region(made)

@@ -25,7 +25,7 @@ from stratalog.records.layout import (
 )
 from tests.records.generated import int64, logs, mutated, mutations
 from tests.records.rows import new_segment, row, table
-from tests.scale import SCALE
+from tests.scale import SCALE, sized
 
 pytestmark = pytest.mark.scaled
 
@@ -237,7 +237,7 @@ some_state = st.lists(near_32_bits, min_size=INDEX_STATE_WIDTH, max_size=INDEX_S
 
 
 @given(some_rows, some_state)
-@settings(max_examples=300 * SCALE, deadline=None)
+@settings(max_examples=sized(100, 300 * SCALE), deadline=None)
 def test_notes_agree_on_any_numbers(rows: list[list[int]], numbers: list[int]) -> None:
     answers = []
     for kernel in KERNELS:
@@ -247,7 +247,7 @@ def test_notes_agree_on_any_numbers(rows: list[list[int]], numbers: list[int]) -
 
 
 @given(logs, mutations, st.integers(0, 700), st.integers(0, 60), st.integers(0, 3))
-@settings(max_examples=200 * SCALE, deadline=None)
+@settings(max_examples=sized(100, 200 * SCALE), deadline=None)
 def test_notes_of_walked_logs_agree_and_come_out_the_same_in_parts(
     log: bytes, mutation: tuple[int, int, bool], interval: int, base: int, slots: int
 ) -> None:
@@ -321,7 +321,7 @@ def test_search_refuses_what_the_bytes_cannot_hold(
 
 
 @given(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=40), st.integers(-(2**31), 2**31))
-@settings(max_examples=200 * SCALE)
+@settings(max_examples=sized(100, 200 * SCALE))
 def test_search_of_sorted_keys_is_bisection(keys: list[int], target: int) -> None:
     keys.sort()
     data = b"".join(struct.pack(">hi", 7, key) for key in keys)
@@ -339,7 +339,7 @@ def test_search_of_sorted_keys_is_bisection(keys: list[int], target: int) -> Non
     st.sampled_from([4, 8]),
     int64,
 )
-@settings(max_examples=300 * SCALE)
+@settings(max_examples=sized(100, 300 * SCALE))
 def test_search_of_any_bytes_agrees(
     data: bytes, count: int, entry_size: int, key_at: int, key_size: int, target: int
 ) -> None:

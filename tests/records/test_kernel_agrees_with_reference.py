@@ -30,7 +30,7 @@ from stratalog.records.layout import (
 from stratalog.records.model import Record, RecordHeader
 from stratalog.records.v07 import build_entries
 from tests.records.generated import int64, logs, mutate, mutated, mutations, records, timestamps
-from tests.scale import SCALE
+from tests.scale import SCALE, sized
 
 pytestmark = pytest.mark.scaled
 
@@ -100,7 +100,11 @@ def drive(kernel: Any, data: bytes, flags: int, **options: Any) -> list[Any]:
 
 
 @given(logs, mutations, checks, st.booleans())
-@settings(max_examples=200 * SCALE, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=sized(100, 200 * SCALE),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 def test_columns_agree(
     log: bytes, mutation: tuple[int, int, bool], flags: Check, views: bool
 ) -> None:
@@ -109,7 +113,11 @@ def test_columns_agree(
 
 
 @given(logs, mutations, checks, st.tuples(int64, int64, int64, int64), st.integers(1, 5))
-@settings(max_examples=200 * SCALE, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=sized(100, 200 * SCALE),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 def test_columns_agree_within_bounds_and_limits(
     log: bytes,
     mutation: tuple[int, int, bool],
@@ -129,7 +137,11 @@ def walked(kernel: Any, name: str, data: bytes, flags: int, capacity: int, start
 
 
 @given(logs, mutations, checks, st.integers(1, 8), st.integers(-1, 60))
-@settings(max_examples=300 * SCALE, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=sized(100, 300 * SCALE),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 def test_walk_and_count_agree(
     log: bytes, mutation: tuple[int, int, bool], flags: Check, capacity: int, expected: int
 ) -> None:
@@ -148,7 +160,7 @@ def test_walk_and_count_agree(
     mutations,
     checks,
 )
-@settings(max_examples=200 * SCALE, deadline=None)
+@settings(max_examples=sized(100, 200 * SCALE), deadline=None)
 def test_v07_agrees(
     values: list[bytes], kind: tuple[int, Codec], mutation: tuple[int, int, bool], flags: Check
 ) -> None:
@@ -199,7 +211,7 @@ def rows_for(kernel: Any, made: list[Record]) -> Any:
 
 
 @given(records(), st.integers(0, 400), st.none() | timestamps)
-@settings(max_examples=200 * SCALE, deadline=None)
+@settings(max_examples=sized(100, 200 * SCALE), deadline=None)
 def test_encode_records_agrees(made: list[Record], target: int, base: int | None) -> None:
     answers = []
     for kernel in (_kernel, _reference):
@@ -271,7 +283,7 @@ def test_an_order_of_rows_that_are_not_there_is_refused(kernel: Any) -> None:
     st.booleans(),
     st.none() | timestamps,
 )
-@settings(max_examples=200 * SCALE, deadline=None)
+@settings(max_examples=sized(100, 200 * SCALE), deadline=None)
 def test_encode_messages_agrees(
     made: list[Record], target: int, magic: int, relative: bool, append_time: int | None
 ) -> None:
@@ -286,7 +298,7 @@ def test_encode_messages_agrees(
 
 
 @given(logs, mutations, st.integers(-1, 2**62) | st.just(2**63 - 3), st.integers(-1, 9))
-@settings(max_examples=150 * SCALE, deadline=None)
+@settings(max_examples=sized(100, 150 * SCALE), deadline=None)
 def test_restamp_agrees(
     log: bytes, mutation: tuple[int, int, bool], offset: int, leader_epoch: int
 ) -> None:

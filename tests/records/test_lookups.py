@@ -26,7 +26,7 @@ from stratalog.records.legacy import MessageOptions, build_messages
 from stratalog.records.model import Record
 from stratalog.records.scan import scan_batches
 from tests.records.generated import batches, int64, message_sets, mutated
-from tests.scale import SCALE
+from tests.scale import SCALE, sized
 
 pytestmark = pytest.mark.scaled
 
@@ -87,7 +87,7 @@ def test_positions_and_offsets_that_cannot_be_are_not_told(kernel: Any) -> None:
 
 
 @given(rising, rising, st.integers(-3, INT32_MAX))
-@settings(max_examples=200 * SCALE, deadline=None)
+@settings(max_examples=sized(100, 200 * SCALE), deadline=None)
 def test_find_places_is_a_linear_search(
     keys: list[int], positions: list[int], relative: int
 ) -> None:
@@ -101,7 +101,7 @@ def test_find_places_is_a_linear_search(
 
 
 @given(st.binary(max_size=60), st.binary(max_size=90), st.integers(0, INT64_MAX), int64)
-@settings(max_examples=400 * SCALE, deadline=None)
+@settings(max_examples=sized(100, 400 * SCALE), deadline=None)
 def test_the_kernels_agree_on_indexes_of_any_bytes(
     offsets: bytes, times: bytes, base: int, target: int
 ) -> None:
@@ -213,7 +213,7 @@ logs = st.lists(st.one_of(batches(), message_sets()), min_size=1, max_size=3).ma
 
 
 @given(logs, mutations, st.integers(0, 200), st.integers(-40, 40), int64, st.data())
-@settings(max_examples=400 * SCALE, deadline=None)
+@settings(max_examples=sized(100, 400 * SCALE), deadline=None)
 def test_find_timed_agrees_on_any_bytes(
     log: bytes, mutation: tuple[int, int, bool], less: int, more: int, any_time: int, data: Any
 ) -> None:
@@ -239,7 +239,7 @@ def test_find_timed_agrees_on_any_bytes(
 
 
 @given(batches(), int64, st.integers(0, 20), st.integers(0, 400))
-@settings(max_examples=300 * SCALE, deadline=None)
+@settings(max_examples=sized(100, 300 * SCALE), deadline=None)
 def test_what_is_told_is_what_the_decoder_finds(
     log: bytes, any_time: int, start: int, less: int
 ) -> None:

@@ -26,7 +26,7 @@ from stratalog.records.layout import (
 from stratalog.records.model import Record, RecordHeader
 from stratalog.records.scan import scan_batches
 from tests.records.generated import int64, mutate, records
-from tests.scale import SCALE
+from tests.scale import SCALE, sized
 
 pytestmark = pytest.mark.scaled
 
@@ -186,7 +186,7 @@ damage = st.tuples(st.integers(0, 2**32), st.integers(0, 4))
 
 
 @given(records(), damage, st.integers(-1, 1), int64)
-@settings(max_examples=300 * SCALE, deadline=None)
+@settings(max_examples=sized(100, 300 * SCALE), deadline=None)
 def test_check_agrees_with_its_twin_and_with_the_decoder(
     made: list[Record], hurt: tuple[int, int], more: int, base: int
 ) -> None:
@@ -218,7 +218,7 @@ def assert_tells_what_the_decoder_found(answer: tuple[int, ...], whole: bytes) -
 
 
 @given(records(), damage, int64, st.integers(0, 5), st.integers(-1, 9))
-@settings(max_examples=300 * SCALE, deadline=None)
+@settings(max_examples=sized(100, 300 * SCALE), deadline=None)
 def test_find_agrees_with_its_twin(
     made: list[Record], hurt: tuple[int, int], target: int, near: int, delta: int
 ) -> None:
@@ -234,7 +234,7 @@ def test_find_agrees_with_its_twin(
 
 
 @given(st.binary(max_size=80), st.integers(-1, 12), int64, int64)
-@settings(max_examples=300 * SCALE, deadline=None)
+@settings(max_examples=sized(100, 300 * SCALE), deadline=None)
 def test_any_bytes_give_the_same_answers(data: bytes, count: int, base: int, target: int) -> None:
     assert checked(_kernel, data, count, base) == checked(_reference, data, count, base)
     assert found(_kernel, data, count, base, target) == found(_reference, data, count, base, target)

@@ -22,7 +22,7 @@ from stratalog.records.layout import (
 )
 from tests.records.generated import int64
 from tests.records.rows import row, table
-from tests.scale import SCALE
+from tests.scale import SCALE, sized
 
 pytestmark = pytest.mark.scaled
 
@@ -176,7 +176,7 @@ def histories(draw: st.DrawFn) -> list[list[int]]:
 
 
 @given(histories())
-@settings(max_examples=300 * SCALE, deadline=None)
+@settings(max_examples=sized(100, 300 * SCALE), deadline=None)
 def test_replaying_what_is_kept_gives_the_same_state(rows: list[list[int]]) -> None:
     chosen = kept(_kernel, rows)
     assert chosen == kept(_reference, rows)
@@ -189,6 +189,6 @@ few = st.integers(-2, 3) | st.sampled_from([CONTROL_MASK, TRANSACTIONAL_MASK, MA
 
 
 @given(st.lists(st.lists(few, min_size=ROW_WIDTH, max_size=ROW_WIDTH), max_size=20))
-@settings(max_examples=200 * SCALE, deadline=None)
+@settings(max_examples=sized(100, 200 * SCALE), deadline=None)
 def test_any_numbers_agree(rows: list[list[int]]) -> None:
     assert kept(_kernel, rows) == kept(_reference, rows)

@@ -31,7 +31,7 @@ from stratalog.records.restamp import set_append_time, set_max_timestamp
 from stratalog.records.scan import scan_batches
 from stratalog.storage.roll import plan_roll
 from tests.records.generated import batches, int64, message_sets, mutated
-from tests.scale import SCALE
+from tests.scale import SCALE, sized
 
 pytestmark = pytest.mark.scaled
 
@@ -154,7 +154,7 @@ def test_what_may_not_be_written_is_copied_and_nothing_else_is(kernel: Any) -> N
 
 
 @given(logs, mutations, int64, st.integers(0, INT64_MAX), st.integers(0, INT64_MAX), st.booleans())
-@settings(max_examples=400 * SCALE, deadline=None)
+@settings(max_examples=sized(100, 400 * SCALE), deadline=None)
 def test_admit_plain_agrees_on_any_bytes(
     log: bytes, mutation: tuple[int, int, bool], now: int, before: int, after: int, needs_key: bool
 ) -> None:
@@ -269,7 +269,7 @@ def test_what_a_segment_does_not_take_is_left_as_it_is(kernel: Any) -> None:
     st.one_of(st.integers(0, 5), int64), st.one_of(st.integers(0, 5), int64),
     st.integers(-1, 1), st.integers(-1, 1), st.integers(-(2**31), 2**31 - 1),
 )  # fmt: skip
-@settings(max_examples=400 * SCALE, deadline=None)
+@settings(max_examples=sized(100, 400 * SCALE), deadline=None)
 def test_place_plain_agrees_and_is_what_plan_roll_says(
     position: int, room: int, first: int, span: int, base_offset: int, offset: int,
     offsets: int, times: int, epoch: int,
@@ -307,7 +307,7 @@ def test_rows_that_are_of_no_batch_are_refused(kernel: Any) -> None:
 
 
 @given(logs, mutations, st.integers(0, 90), st.integers(0, 200), int64, st.booleans())
-@settings(max_examples=400 * SCALE, deadline=None)
+@settings(max_examples=sized(100, 400 * SCALE), deadline=None)
 def test_find_batch_agrees_on_any_bytes(
     log: bytes, mutation: tuple[int, int, bool], start: int, less: int, target: int, by_time: bool
 ) -> None:
@@ -319,7 +319,7 @@ def test_find_batch_agrees_on_any_bytes(
 
 
 @given(logs, st.integers(-1, 40), st.booleans())
-@settings(max_examples=200 * SCALE, deadline=None)
+@settings(max_examples=sized(100, 200 * SCALE), deadline=None)
 def test_find_batch_is_a_linear_search(log: bytes, target: int, by_time: bool) -> None:
     headers = list(scan_batches(log))
     if by_time:

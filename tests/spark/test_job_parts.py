@@ -36,7 +36,7 @@ from stratalog.spark.jobs.verify_tasks import (
     verify_parts,
 )
 from stratalog.storage.filesystem import OsFileSystem
-from tests.scale import SCALE
+from tests.scale import SCALE, sized
 from tests.storage.wide_segments import WIDE, wide
 
 BATCHES = 12
@@ -96,7 +96,7 @@ def damaged(sound: tuple[bytes, list[int]], what: list[tuple[str, int]]) -> byte
     return bytes(data)
 
 
-@settings(max_examples=300 * SCALE, deadline=None)
+@settings(max_examples=sized(100, 300 * SCALE), deadline=None)
 @given(data=st.data(), what=damages)
 def test_parts_say_what_the_whole_says(sound, tmp_path_factory, data, what):
     folder = tmp_path_factory.mktemp("damaged") / "t-0"

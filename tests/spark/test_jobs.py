@@ -217,23 +217,23 @@ def test_export_decoded_loses_nothing(spark, tmp_path):
 
 
 def test_export_with_a_checkpoint_takes_what_is_new(spark, make_log, tmp_path):
-    path, out, checkpoint = make_log(300), tmp_path / "out", tmp_path / "checkpoint"
+    path, out, checkpoint = make_log(90), tmp_path / "out", tmp_path / "checkpoint"
 
     def export(**settings):
-        return jobs.export(spark, path, out, checkpoint=checkpoint, batch_bytes=4000, **settings)
+        return jobs.export(spark, path, out, checkpoint=checkpoint, batch_bytes=2000, **settings)
 
     assert export(dry_run=True).records is None
     assert not out.exists()
     first = export()
-    assert first.records == 300
+    assert first.records == 90
     assert first.batches is not None
     assert first.batches > 1
     assert export().records == 0
-    make_log(50, first=300)
+    make_log(30, first=90)
     planned = export(dry_run=True)
-    assert sum(each.end_offset - each.start_offset for each in planned.partitions) == 50
+    assert sum(each.end_offset - each.start_offset for each in planned.partitions) == 30
     second = export()
-    assert second.records == 50
+    assert second.records == 30
     assert {(p.start_offset, p.end_offset) for p in second.partitions} == {
         (p.start_offset, p.end_offset) for p in planned.partitions
     }
@@ -253,14 +253,15 @@ def test_export_that_died_within_a_batch_has_each_record_once(
     spark, make_log, tmp_path, reached_sink
 ):
     """What a crash leaves: Spark has not noted the last batch, and the sink has, or has not."""
-    path, out, checkpoint = make_log(200), tmp_path / "out", tmp_path / "checkpoint"
-    jobs.export(spark, path, out, checkpoint=checkpoint, batch_bytes=4000)
+    path, out, checkpoint = make_log(60), tmp_path / "out", tmp_path / "checkpoint"
+    jobs.export(spark, path, out, checkpoint=checkpoint, batch_bytes=1500)
+    assert newest(checkpoint / "commits").name != "0", "there must be several batches"
     last = newest(checkpoint / "commits")
     for folder in (checkpoint / "commits", *(() if reached_sink else (out / "_spark_metadata",))):
         (folder / last.name).unlink()
         (folder / f".{last.name}.crc").unlink(missing_ok=True)
-    make_log(20, first=200)
-    jobs.export(spark, path, out, checkpoint=checkpoint, batch_bytes=4000)
+    make_log(20, first=60)
+    jobs.export(spark, path, out, checkpoint=checkpoint, batch_bytes=1500)
     assert exported(spark, out) == offsets_in(path)
 
 

@@ -16,7 +16,7 @@ from stratalog.storage.names import (
 )
 from stratalog.types import TopicPartition
 from tests.peers.golden import GOLDEN_DIR
-from tests.scale import SCALE
+from tests.scale import SCALE, sized
 
 NAMES = (
     CLEANER_CHECKPOINT,
@@ -121,7 +121,7 @@ def test_every_truncation_is_detected_or_empty():
         assert size <= len(b"0\n")
 
 
-@settings(max_examples=300 * SCALE)
+@settings(max_examples=sized(100, 300 * SCALE))
 @given(
     st.one_of(
         st.binary(max_size=60),

@@ -38,7 +38,7 @@ from stratalog.storage.names import PieceName, PieceStage, parse_piece_name, pie
 from stratalog.storage.piece import Piece
 from stratalog.testing import Call, Fault, FaultyFileSystem, MemoryFileSystem, crash_state
 from stratalog.types import TopicPartition
-from tests.scale import SCALE
+from tests.scale import SCALE, sized
 
 ROOT = "/data"
 PLACES = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u.v-w", 2147483647)]
@@ -365,7 +365,7 @@ class Moments:
 
 
 @given(st.data())
-@settings(max_examples=300 * SCALE)
+@settings(max_examples=sized(100, 300 * SCALE))
 def test_who_looks_between_two_readings_sees_all_of_a_commit_or_nothing(data):
     plan = data.draw(
         st.lists(st.tuples(*[st.integers(0, 3)] * 3).filter(any), min_size=1, max_size=8)

@@ -12,7 +12,7 @@ from stratalog.errors import CorruptionError, UsageError
 from stratalog.storage.leader_epochs import UNDEFINED_END, EpochEnd, EpochEntry, LeaderEpochs
 from stratalog.storage.names import LEADER_EPOCH_CHECKPOINT
 from tests.peers.golden import GOLDEN_DIR
-from tests.scale import SCALE
+from tests.scale import SCALE, sized
 
 GOLDEN = sorted(GOLDEN_DIR.rglob(LEADER_EPOCH_CHECKPOINT))
 
@@ -206,7 +206,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=300 * SCALE)
+@settings(max_examples=sized(100, 300 * SCALE))
 @given(STEPS)
 def test_any_steps_agree_with_the_model_and_both_columns_increase(steps):
     epochs, model = LeaderEpochs(), Model()

@@ -33,7 +33,7 @@ from stratalog.storage.retention import SizeLimit, TimeLimit
 from stratalog.testing import MemoryFileSystem
 from stratalog.testing.log_model import LogModel, ModelBatch, stamped
 from tests.crash.promises import contents, read_all
-from tests.scale import SCALE
+from tests.scale import SCALE, sized
 
 pytestmark = pytest.mark.scaled
 
@@ -567,7 +567,7 @@ class Log(RuleBasedStateMachine):
 
 TestLog = Log.TestCase
 TestLog.settings = settings(
-    max_examples=60 * SCALE,
+    max_examples=sized(25, 60 * SCALE),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

@@ -25,7 +25,7 @@ from stratalog.records.model import BatchHeader
 from stratalog.storage.producer_snapshot import decode_snapshot, encode_snapshot
 from stratalog.storage.producers import Origin, ProducerBatch, ProducerStates
 from stratalog.storage.txn_index import AbortedTxn
-from tests.scale import SCALE
+from tests.scale import SCALE, sized
 from tests.storage.producer_batches import ABORT, COMMIT, data, end, says
 
 pytestmark = pytest.mark.scaled
@@ -351,7 +351,7 @@ class Producers(RuleBasedStateMachine):
 
 TestProducers = Producers.TestCase
 TestProducers.settings = settings(
-    max_examples=250 * SCALE,
+    max_examples=sized(80, 250 * SCALE),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

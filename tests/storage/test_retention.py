@@ -20,7 +20,7 @@ from stratalog.storage.retention import (
     plan_retention,
     policies_for,
 )
-from tests.scale import SCALE
+from tests.scale import SCALE, sized
 
 NOW = 1_000_000
 END = 40
@@ -210,7 +210,7 @@ POLICIES = st.lists(
 )
 
 
-@settings(max_examples=300 * SCALE)
+@settings(max_examples=sized(100, 300 * SCALE))
 @given(logs(), POLICIES, st.integers(0, 75))
 def test_no_policies_ever_break_what_holds(segments, policies, high_watermark):
     """Goal: a prefix goes, never past the high watermark; a segment remains or is rolled first."""

@@ -28,7 +28,7 @@ from stratalog.storage.filesystem import (
 )
 from stratalog.testing import MemoryFileSystem
 from stratalog.testing.memory_disk import PAGE_SIZE, Content
-from tests.scale import SCALE
+from tests.scale import SCALE, sized
 
 NAMES = st.sampled_from(["a", "b", "d", "e"])
 PATHS = st.one_of(
@@ -196,7 +196,7 @@ TestBothFileSystems = pytest.mark.scaled(
     )
 )
 TestBothFileSystems.settings = settings(
-    max_examples=100 * SCALE, stateful_step_count=40, deadline=None
+    max_examples=sized(40, 100 * SCALE), stateful_step_count=40, deadline=None
 )
 
 
