@@ -43,7 +43,7 @@ if IS_QUICK:
 _PREFIX = "counted: "
 _EXAMPLES = re.compile(r"(\d+) passing,")
 
-#: The tests of a run that no stage would select; ``tests/shape/test_stages.py`` reads it.
+#: The markers of all tests that were found; ``tests/shape/test_stages.py`` reads them.
 ALL_MARKERS = pytest.StashKey[dict[str, frozenset[str]]]()
 
 
@@ -55,6 +55,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
+            if config.getoption("loadgroup", default=False):
+                # xdist 3.8 writes the group into an attribute that pytest does not read any more.
+                item._id = item.id.parse(f"{item.nodeid}@spark")
 
 
 def pytest_report_header() -> list[str]:

@@ -334,7 +334,7 @@ def test_tail_goes_on_for_as_long_as_records_come(logs):
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_tail_while_another_thread_appends(logs, partitions):
     logs.create("a", partitions)
-    tail = logs.tail("a", timeout_s=10)
+    tail = logs.tail("a", timeout_s=60)
     count = 200
 
     def write() -> None:
@@ -371,7 +371,7 @@ def test_tail_ends_when_the_logs_are_closed(tmp_path, partitions):
     while not seen:
         time.sleep(0.005)
     logs.close()
-    assert done.wait(10)
+    assert done.wait(60)
     reader.join()
     assert seen == [1]
 

@@ -687,9 +687,9 @@ def test_bomb_stops_at_the_limit_in_time_and_memory(
     too_large(codec, payload, MIB)  # imports and caches are not what is measured
     gc.collect()  # errors hold the frames that raised them, and those the buffers
     tracemalloc.start()
-    started = time.perf_counter()
+    started = time.process_time()
     too_large(codec, payload, 3 * MIB + 1)
-    elapsed = time.perf_counter() - started
+    elapsed = time.process_time() - started
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 3 * MIB + MIB // 2 + len(payload) * ("linked" in name)
@@ -782,9 +782,9 @@ def test_growing_holds_one_buffer_at_a_time(
 def test_payload_that_lies_about_its_size_is_refused_at_once(codec: Codec, payload: bytes) -> None:
     read(codec, compress(codec, RECORD))
     tracemalloc.start()
-    started = time.perf_counter()
+    started = time.process_time()
     refusal(codec, payload, size_max=DECOMPRESSED_SIZE_MAX_DEFAULT)
-    elapsed = time.perf_counter() - started
+    elapsed = time.process_time() - started
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2 * MIB

@@ -38,6 +38,17 @@ def test_every_collected_test_belongs_to_a_stage(request):
     assert lost == []
 
 
+def test_all_tests_with_spark_go_to_one_worker(request):
+    """Where groups are kept together, every one of them carries the name of the group."""
+    suffix = "@spark" if request.config.getoption("loadgroup", default=False) else ""
+    names = [
+        item.nodeid
+        for item in request.session.items
+        if "spark" in getattr(item, "fixturenames", ())
+    ]
+    assert [name for name in names if not name.endswith(suffix)] == []
+
+
 @pytest.mark.parametrize(
     ("markers", "stages"),
     [

@@ -52,6 +52,11 @@ def in_thread(call: Callable[[], object]) -> tuple[threading.Thread, list[object
     return thread, answers
 
 
+def wait_for_waiting(commit: GroupCommit, count: int) -> None:
+    while len(commit._waiting) < count:
+        time.sleep(0.001)
+
+
 def test_who_comes_while_a_sync_runs_is_served_by_the_next() -> None:
     disk = Disk()
     commit = GroupCommit(disk.sync)
@@ -60,7 +65,7 @@ def test_who_comes_while_a_sync_runs_is_served_by_the_next() -> None:
     disk.started.acquire()
     disk.written = 10
     others = [in_thread(partial(commit.reach, at)) for at in range(2, 11)]
-    time.sleep(0.02)
+    wait_for_waiting(commit, 9)
     disk.go.release()
     first.join()
     assert (answers, commit.synced_offset) == ([None], 1)
@@ -111,7 +116,7 @@ def test_who_is_interrupted_while_it_waits_leaves_its_turn_to_others() -> None:
     with pytest.raises(KeyboardInterrupt):
         commit._await(turn)  # type: ignore[arg-type]
     second, got = in_thread(lambda: commit.reach(6))
-    time.sleep(0.01)
+    wait_for_waiting(commit, 1)
     disk.go.release()
     disk.started.acquire()
     disk.go.release()
@@ -260,7 +265,6 @@ def roll(log: PartitionLog) -> None:
         time.sleep(0.001)
 
 
-@pytest.mark.timeout(60)
 def test_appends_flushes_syncs_and_rolls_do_not_wait_for_each_other_for_ever(
     tmp_path: Path,
 ) -> None:
