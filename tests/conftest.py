@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,6 +40,11 @@ if IS_QUICK:
     # Hypothesis takes constants out of every module that happens to be imported, so that examples would
     # depend on the tests that ran before in the same process, and on every line of the source.
     providers._get_local_constants = lambda: providers._local_constants
+
+# A shell starts background jobs with interrupts ignored, and programs that tests start and interrupt would
+# inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _PREFIX = "counted: "
 _EXAMPLES = re.compile(r"(\d+) passing,")
