@@ -13,7 +13,7 @@ import pytest
 import stratalog
 
 pytest.importorskip("pyspark")
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark")]
+pytestmark = pytest.mark.usefixtures("spark")
 
 
 README = Path(__file__).parents[2] / "examples/README.md"
@@ -50,6 +50,7 @@ def run_as_shown(main: Callable[[list[str]], int], name: str, folder: Path, caps
         assert printed.splitlines() == output
 
 
+@pytest.mark.proof
 def test_clickstream_writes_every_session_once_and_reads_only_what_is_new(tmp_path, capsys):
     from examples import clickstream
 

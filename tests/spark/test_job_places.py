@@ -157,6 +157,7 @@ def test_a_topic_that_is_gone_is_not_reported_as_exported_again(
     assert reached.get("goes", (10, 10)) == (10, 10)
 
 
+@pytest.mark.proof  # four exports, each of which starts a stream
 def test_what_was_exported_is_imported_in_its_order(
     spark: Any, make_log: Callable[..., str], tmp_path: Path
 ) -> None:
