@@ -363,7 +363,7 @@ def test_what_recovery_cut_is_a_warning(tmp_path):
     lines = done.err.splitlines()
     assert len(lines) == 2
     assert "replication-offset-checkpoint" in lines[0]
-    assert "12 bytes were cut off at byte" in lines[1]
+    assert ": truncated 12 bytes at byte " in lines[1]
     assert values(tmp_path, "t") == [b"one", b"two", b"three"]
 
 
@@ -376,12 +376,19 @@ def test_what_recovery_split_or_kept_aside_is_a_warning(tmp_path):
     with (tmp_path / "lost-0" / LOG).open("ab") as file:
         file.write(bytes(100) + small(2))
     done = produce("two\n", tmp_path, "-t", "wide")
-    assert "the segment at 0 held more offsets than its index can say" in done.err
+    assert "the segment at offset 0 spanned more offsets than an index can hold" in done.err
     assert f"segments at 0, {1 << 31}, {(2 << 31) + 5}" in done.err
     done = produce("two\n", tmp_path, "-t", "lost")
     [kept] = (tmp_path / "lost-0").glob("*.cut")
     assert f"a write before it was lost; the bytes are kept in {kept}" in done.err
     assert kept.read_bytes() == bytes(100) + small(2)
+
+
+def test_too_many_partitions_are_refused_before_anything_is_created(tmp_path):
+    done = produce("one\n", tmp_path / "logs", "-t", "t", "--partitions", "1000000")
+    assert done.code == 2
+    assert "1000000 partitions are too many to create at once" in done.err
+    assert not (tmp_path / "logs").exists()
 
 
 # --- the stream ------------------------------------------------------------------------------------

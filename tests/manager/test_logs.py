@@ -891,7 +891,8 @@ def test_golden_directory_can_be_appended_to(tmp_path, golden):
     with opened(golden, root) as logs:
         for topic, partition in places:
             end = golden.log_end_offset(topic, partition)
-            (record,) = logs.read(topic, partition, start=end).records()
+            read = logs.read(topic, partition, start=end, isolation="read_uncommitted")
+            (record,) = read.records()
             assert (record.offset, record.key, record.value) == (end, b"key", b"ours")
         kept = [row for row in read_rows(logs, "read_uncommitted") if row[7] != b"ours"]
         assert kept == expected_rows(golden, committed=False)

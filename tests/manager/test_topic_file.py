@@ -195,9 +195,18 @@ def test_topic_that_is_there_is_refused(logs):
     assert logs.topic("a").partitions == (0, 1)
 
 
-def test_folder_whose_name_would_be_too_long_is_refused_before_anything_is_made(tmp_path, logs):
-    with pytest.raises(UsageError, match="256 characters"):
-        logs.create("x" * 249, 100_001)
+def test_folder_whose_name_would_be_too_long_is_refused_before_anything_is_made(tmp_path):
+    name = "x" * 249
+    (tmp_path / f"{name}-99999").mkdir()
+    with stratalog.open(tmp_path) as logs, pytest.raises(UsageError, match="256 characters"):
+        logs.add_partitions(name, 100_001)
+    assert not (tmp_path / FILE).exists()
+
+
+def test_more_partitions_than_kafka_creates_at_once_are_refused(tmp_path, logs):
+    for count in (10_001, 1_000_000, 2**40):
+        with pytest.raises(UsageError, match=f"{count} partitions are too many to create at once"):
+            logs.create("many", count)
     assert not (tmp_path / "logs" / FILE).exists()
 
 

@@ -156,16 +156,17 @@ def test_a_flipped_bit_in_the_middle_is_cut_where_that_is_asked_for(tmp_path: Pa
     damaged(tmp_path)
     log = open_log(tmp_path, on_damage="cut")
     assert state(log) == ([0, 5], 7, 0, 0)
-    (cut,) = log.report.cuts
-    assert (cut.position, cut.size_bytes, cut.from_offset) == (2 * SIZE, 3 * SIZE, 7)
+    whole, tail = log.report.cuts
+    assert (tail.position, tail.size_bytes, tail.from_offset) == (2 * SIZE, 3 * SIZE, 7)
+    assert (whole.position, whole.size_bytes, whole.from_offset) == (0, 5 * SIZE, 10)
     assert log.report.dropped_segments == [10]
     log.close()
-    assert cut.kept_as is not None  # sound batches were among what was cut
-    kept_as = Path(cut.kept_as)
-    assert kept_as.stat().st_size == 3 * SIZE
-    assert files(tmp_path, kept=[kept_as.name]) == {
+    kept = [Path(cut.kept_as or "") for cut in (tail, whole)]
+    assert [each.stat().st_size for each in kept] == [3 * SIZE, 5 * SIZE]
+    index_files = {name: size for name, size in segment_files(10).items() if ".log" not in name}
+    assert files(tmp_path, kept=[each.name for each in kept]) == {
         **segment_files(0), **segment_files(5, size=2 * SIZE), EPOCHS: 8, **snapshots(5, 7),
-        **{f"{name}.deleted": size for name, size in segment_files(10).items()},
+        **{f"{name}.deleted": size for name, size in index_files.items()},
     }  # fmt: skip
 
 

@@ -124,23 +124,6 @@ class RecordTarget:
         choose = self._choice.of
         return {choose(fields.get("key"), fields.get("partition")) for _, fields in lines}
 
-    def recovered(self, logs: Logs) -> Iterator[str]:
-        """What recovery cut off the partitions, or split, before anything was appended."""
-        for number in sorted(self._begins):
-            log = logs.partition(self._topic, number)
-            for base, parts in log.report.split_segments:
-                yield (
-                    f"{log.folder}: the segment at {base} held more offsets than its index can say, and "
-                    f"was split before anything was appended; now there are segments at "
-                    f"{', '.join(map(str, parts))}"
-                )
-            for cut in log.report.cuts:
-                kept = "" if cut.kept_as is None else f"; the bytes are kept in {cut.kept_as}"
-                yield (
-                    f"{cut.path}: {cut.size_bytes} bytes were cut off at byte {cut.position}, offset "
-                    f"{cut.from_offset}, before anything was appended: {cut.detail}{kept}"
-                )
-
     def rows(self, logs: Logs) -> list[tuple[object, ...]]:
         """For each partition that got records: how many, the first and the last offset."""
         ends = {each: logs.partition(self._topic, each).log_end for each in sorted(self._begins)}

@@ -15,7 +15,6 @@ from typing import Final
 from stratalog.errors import CorruptionError, StorageError, UnknownPartitionError, UsageError
 from stratalog.manager.directory import LogDirectory, read_small_file
 from stratalog.manager.topic_file import Topic, TopicEntry, TopicFile
-from stratalog.records.layout import INT32_MAX
 from stratalog.storage.filesystem import FileSystem, replace_file
 from stratalog.storage.kafka_uuid import format_uuid
 from stratalog.storage.log_config import LogConfig
@@ -23,6 +22,7 @@ from stratalog.storage.names import (
     PARTITION_METADATA,
     TEMPORARY_SUFFIX,
     check_own_topic,
+    check_topic_type,
     partition_dir_name,
 )
 from stratalog.storage.partition_metadata import (
@@ -32,10 +32,25 @@ from stratalog.storage.partition_metadata import (
 )
 from stratalog.types import TopicPartition
 
-__all__ = ["Catalogue", "choose_homes"]
+__all__ = ["Catalogue", "check_partition_count", "choose_homes"]
 
 _NAME_SIZE_MAX: Final = 255  # of a folder, on every file system that we know
 _LISTED_MAX: Final = 10
+#: How many partitions one call creates at most, as in Kafka: a mistyped number must not fill the disk with
+#: folders for minutes.
+_CREATED_MAX: Final = 10_000
+
+
+def check_partition_count(partitions: int) -> int:
+    """Return the number of partitions of a new topic; UsageError if a topic cannot have so many."""
+    if type(partitions) is not int or partitions < 1:
+        raise UsageError(f"a topic has at least one partition, not {partitions!r}")
+    if partitions > _CREATED_MAX:
+        raise UsageError(
+            f"{partitions} partitions are too many to create at once: create up to {_CREATED_MAX}, as "
+            "Kafka allows, and add the rest with add_partitions"
+        )
+    return partitions
 
 
 def choose_homes(counts: Sequence[int], partitions: int) -> list[int]:
@@ -124,6 +139,7 @@ class Catalogue:
 
     def home(self, place: TopicPartition) -> LogDirectory:
         """The directory of a partition."""
+        check_topic_type(place.topic)
         number = self._homes.get(place)
         if number is None:
             there = self.partitions(place.topic)  # says so where the topic is unknown
@@ -135,6 +151,7 @@ class Catalogue:
 
     def partitions(self, name: str) -> tuple[int, ...]:
         """The partitions of a topic that have their folders here."""
+        check_topic_type(name)
         found = self._partitions.get(name)
         if found is None:
             there = sorted(self._partitions)
@@ -220,8 +237,7 @@ class Catalogue:
     def check_new(self, name: str, partitions: int) -> None:
         """UsageError where a topic of this name and size cannot be made."""
         check_own_topic(name)
-        if type(partitions) is not int or not 1 <= partitions <= INT32_MAX:
-            raise UsageError(f"a topic has at least one partition, not {partitions!r}")
+        check_partition_count(partitions)
         if name in self._partitions:
             raise UsageError(f"topic {name!r} is there already")
         longest = partition_dir_name(TopicPartition(name, partitions - 1))
@@ -234,6 +250,11 @@ class Catalogue:
         with self._lock:
             known = self.topic(name)
             there = {*known.partitions, *self.missing(name)}
+            if partitions - len(there) > _CREATED_MAX:
+                raise UsageError(
+                    f"{partitions - len(there)} partitions are too many to create at once: add up to "
+                    f"{_CREATED_MAX}, as Kafka allows, and call add_partitions again"
+                )
             new = [each for each in range(partitions) if each not in there]
             if new:
                 topic_id = self.topic_id(name) or new_topic_id()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,6 +22,7 @@ from stratalog.manager.commits import CommitResult, DirectoryCommits, TopicPlan
 from stratalog.manager.directory import LogDirectory, identity_of
 from stratalog.manager.open_partitions import OpenPartitions, attempt, closed_error
 from stratalog.manager.reading import LogRows, PartitionView, StoredRecord, isolation_of
+from stratalog.manager.recoveries import OnRecovery, log_report
 from stratalog.manager.rows import PartitionChoice, partition_rows, whole_number
 from stratalog.manager.tailing import FollowedFolder, OwnLog, Tailed, tail_records
 from stratalog.manager.topic_file import Topic
@@ -31,8 +33,10 @@ from stratalog.records.layout import Codec
 from stratalog.storage.commit_key import CommitKey
 from stratalog.storage.damage import OnDamage
 from stratalog.storage.filesystem import FileSystem, OsFileSystem
+from stratalog.storage.load_report import LoadReport
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.log_view import Isolation
+from stratalog.storage.names import check_topic_type
 from stratalog.storage.partition_log import AppendResult, PartitionLog, Watermark
 from stratalog.storage.piece import Piece
 from stratalog.storage.read_only import folder_trace, open_view
@@ -49,6 +53,7 @@ def open_logs(
     read_only: bool = False,
     sync: bool = True,
     on_damage: OnDamage | str = OnDamage.REFUSE,
+    on_recovery: OnRecovery = log_report,
     file_system: FileSystem | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Logs:
@@ -57,7 +62,10 @@ def open_logs(
 
     With ``sync`` an append is acknowledged when it is on the disk, and readers see it then; without, when
     the operating system has it. ``read_only`` needs no lock and changes nothing, also beside a writer.
-    ``on_damage`` says what recovery does where sound records stand behind damaged ones.
+    ``on_damage`` says what recovery does where intact records follow damaged ones: ``"refuse"`` leaves the
+    partition unopened and unchanged, ``"cut"`` truncates it there and keeps what it truncates in ``*.cut``
+    files. ``Logs.recovery`` and ``Logs.damage`` list what was done; ``on_recovery`` is called for each
+    partition that was recovered, and by default logs it to ``stratalog.recovery``.
     """
     listed: tuple[object, ...] = (directories,)
     if isinstance(directories, Iterable) and not isinstance(directories, str | os.PathLike):
@@ -70,6 +78,7 @@ def open_logs(
         read_only=read_only,
         sync=sync,
         on_damage=_on_damage(on_damage),
+        on_recovery=on_recovery,
         file_system=file_system or OsFileSystem(),
         clock=clock,
     )
@@ -81,6 +90,15 @@ def _on_damage(on_damage: OnDamage | str) -> OnDamage:
     except ValueError:
         names = ", ".join(each.value for each in OnDamage)
         raise UsageError(f"on_damage is one of {names}, not {on_damage!r}") from None
+
+
+def _partition_number(partition: object) -> int:
+    if type(partition) is int:
+        return partition
+    number = whole_number(partition)
+    if number is None:
+        raise UsageError(f"a partition is a whole number, not {partition!r}")
+    return number
 
 
 class Logs:
@@ -97,6 +115,7 @@ class Logs:
         read_only: bool,
         sync: bool,
         on_damage: OnDamage,
+        on_recovery: OnRecovery,
         file_system: FileSystem,
         clock: Clock,
     ) -> None:
@@ -117,6 +136,7 @@ class Logs:
             self._partitions = OpenPartitions(
                 self._directories, self._catalogue, file_system, clock,
                 watermark=Watermark.SYNCED if sync else Watermark.WRITTEN, on_damage=on_damage,
+                on_recovery=on_recovery,
             )  # fmt: skip
             self._lock = self._partitions.lock
             self._journals = [TransactionJournal(file_system, root) for root in roots]
@@ -155,14 +175,42 @@ class Logs:
 
     @property
     def damage(self) -> tuple[CorruptionError, ...]:
-        """Files of the directories that could not be read and are gone on without: a damaged checkpoint
-        is taken for an empty one, as Kafka does. Recovery is then longer, and records that were deleted
-        by ``delete_records`` may be there again. Without the journal of commits, parts of one that is under
-        way may be shown."""
+        """Everything damaged that was found so far:
+
+        - files of the directories that could not be read and are ignored. A damaged checkpoint counts as an
+          empty one, as in Kafka: recovery then takes longer, and records deleted by ``delete_records`` may
+          be back. Without the journal of commits, parts of a commit under way may be visible;
+        - partitions that could not be opened;
+        - what recovery truncated although it may hold intact records (``on_damage="cut"``), and the name of
+          the file in which it is kept.
+
+        Partitions are opened when they are first used: ``recover`` opens all.
+        """
         found = [*self._catalogue.damage, *self._visibility.damage.values()]
         for directory in self._directories:
             found += directory.damage
-        return tuple(found)
+        return (*found, *self._partitions.recoveries.damage())
+
+    @property
+    def recovery(self) -> Mapping[TopicPartition, LoadReport]:
+        """What recovery did to the partitions opened so far: segments checked, bytes truncated and where they
+        are kept, files deleted and renamed. Partitions that needed no recovery are not listed. The same is
+        logged to the logger ``stratalog.recovery``."""
+        return self._partitions.recoveries.reports
+
+    def recover(self) -> Mapping[TopicPartition, LoadReport]:
+        """Open every partition now instead of at its first use, and return ``recovery``.
+
+        A partition that cannot be opened does not keep the others from being opened. The first such error is
+        raised at the end, and all of them are in ``damage``.
+        """
+        self._check_writable()
+        failures: list[StratalogError] = []
+        for place in sorted(self._catalogue.homes):
+            attempt(partial(self._partitions.get, place), failures)
+        if failures:
+            raise failures[0]
+        return self.recovery
 
     # Topics.
 
@@ -216,7 +264,8 @@ class Logs:
     def partition(self, topic: str, partition: int = 0) -> PartitionLog:
         """The log of one partition, open for writing."""
         self._check_writable()
-        return self._partitions.get(TopicPartition(topic, partition))
+        check_topic_type(topic)
+        return self._partitions.get(TopicPartition(topic, _partition_number(partition)))
 
     def _look(self, places: Iterable[TopicPartition]) -> list[PartitionView]:
         """What a reader sees of partitions now; of a commit into several, all or nothing."""
@@ -250,13 +299,8 @@ class Logs:
         if partitions is None:
             partitions = self._catalogue.partitions(topic)
         listed = partitions if isinstance(partitions, Iterable) else (partitions,)
-        numbers = []
-        for each in listed:
-            number = whole_number(each)
-            if number is None:
-                raise UsageError(f"a partition is a whole number, not {each!r}")
-            numbers.append(number)
-        places = [TopicPartition(topic, each) for each in dict.fromkeys(numbers)]
+        numbers = dict.fromkeys(map(_partition_number, listed))
+        places = [TopicPartition(topic, each) for each in numbers]
         for place in places:
             self._catalogue.home(place)
         if not places:
@@ -415,12 +459,16 @@ class Logs:
         start_time: int | None = None,
         end_time: int | None = None,
         columns: Sequence[str] | None = None,
-        isolation: Isolation | str = Isolation.UNCOMMITTED,
+        isolation: Isolation | str = Isolation.COMMITTED,
         batch_rows: int = 65536,
     ) -> LogRows:
-        """Records as they are now, from ``start`` up to ``end`` (offsets) and between two times
+        """Read the records that are there now, from ``start`` up to ``end`` (offsets) and between two times
         (milliseconds). Iterate for Arrow record batches, or take ``records()`` or ``to_table()``.
-        OffsetOutOfRangeError where a partition does not reach to ``start``, or begins behind it."""
+
+        Records of aborted transactions are left out, and so is everything from the first open transaction
+        on; with ``isolation="read_uncommitted"`` both are read. Raises OffsetOutOfRangeError if ``start``
+        lies outside a partition.
+        """
         self._check_open()
         return LogRows(
             self._look(self.places(topic, partitions)),
@@ -440,11 +488,12 @@ class Logs:
         partitions: int | Iterable[int] | None = None,
         *,
         start: int | None = None,
-        isolation: Isolation | str = Isolation.UNCOMMITTED,
+        isolation: Isolation | str = Isolation.COMMITTED,
         timeout_s: float | None = None,
     ) -> Iterator[StoredRecord]:
-        """Records as they come, from now on or from offset ``start``. Ends when none came for
-        ``timeout_s``; without, never, but for the closing of the logs."""
+        """Yield records as they arrive, from now on or from offset ``start``, those of transactions once they
+        are committed (``isolation`` as in ``read``). Ends when none arrived for ``timeout_s``; without it,
+        only when the logs are closed."""
         self._check_open()
         if start is not None and type(start) is not int:
             raise UsageError(f"start is a whole number, not {start!r}")

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from stratalog.clock import SYSTEM_CLOCK, Clock
-from stratalog.errors import StratalogError, UsageError
+from stratalog.errors import CorruptionError, StratalogError, UsageError
 from stratalog.manager.catalogue import Catalogue
 from stratalog.manager.checkpointing import write_checkpoints
 from stratalog.manager.directory import LogDirectory
+from stratalog.manager.recoveries import OnRecovery, Recoveries
 from stratalog.manager.upkeep import Upkeep
 from stratalog.records.layout import INT64_MAX
 from stratalog.storage.damage import OnDamage
@@ -35,6 +36,7 @@ class OpenPartitions:
         *,
         watermark: Watermark,
         on_damage: OnDamage,
+        on_recovery: OnRecovery,
     ) -> None:
         self._directories = directories
         self._catalogue = catalogue
@@ -43,6 +45,7 @@ class OpenPartitions:
         self._watermark = watermark
         self._on_damage = on_damage
         self._logs: dict[TopicPartition, PartitionLog] = {}
+        self.recoveries = Recoveries(on_recovery)
         # Where time is a test's to tell, it is the test's to say what is due.
         self._upkeep = Upkeep() if clock is SYSTEM_CLOCK else None
         #: Held by whoever changes which partitions there are, or must see several as of one moment.
@@ -72,9 +75,22 @@ class OpenPartitions:
             if log is not None:
                 return log
             directory = self._catalogue.home(place)
-            check_format(directory.folder(place), self._file_system)
+            log = self._load(place, directory)
+            self._logs[place] = log
+            if log.config.flush_ms < INT64_MAX:
+                self.look_after(log)
+            if log.recovery_point < directory.recovery_points.of(place):
+                # The log is shorter than it was. What is appended now may not pass for something that
+                # was safe before, should a crash tear it.
+                self.checkpoint(self._catalogue.homes[place])
+            return log
+
+    def _load(self, place: TopicPartition, directory: LogDirectory) -> PartitionLog:
+        folder = directory.folder(place)
+        try:
+            check_format(folder, self._file_system)
             log = PartitionLog.open(
-                directory.folder(place),
+                folder,
                 self._catalogue.config(place.topic),
                 file_system=self._file_system,
                 clock=self._clock,
@@ -84,14 +100,11 @@ class OpenPartitions:
                 on_damage=self._on_damage,
                 watermark=self._watermark,
             )
-            self._logs[place] = log
-            if log.config.flush_ms < INT64_MAX:
-                self.look_after(log)
-            if log.recovery_point < directory.recovery_points.of(place):
-                # The log is shorter than it was. What is appended now may not pass for something that
-                # was safe before, should a crash tear it.
-                self.checkpoint(self._catalogue.homes[place])
-            return log
+        except CorruptionError as error:
+            self.recoveries.refused(place, error)
+            raise
+        self.recoveries.opened(place, folder, log.report)
+        return log
 
     def look_after(self, log: PartitionLog) -> None:
         """Do what is due to it also when nobody calls."""

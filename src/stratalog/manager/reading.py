@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -16,7 +16,7 @@ from stratalog.records.columns import (
     column_mask,
     records_of,
 )
-from stratalog.records.layout import TimestampType
+from stratalog.records.layout import INT32_MAX, TimestampType
 from stratalog.records.model import RecordHeader
 from stratalog.storage.log_view import Isolation, LogView
 from stratalog.storage.record_reader import read_columns
@@ -68,13 +68,15 @@ class LogRows:
         start_time: int | None = None,
         end_time: int | None = None,
         columns: Sequence[str] | None = None,
-        isolation: Isolation = Isolation.UNCOMMITTED,
+        isolation: Isolation = Isolation.COMMITTED,
         batch_rows: int = 65536,
         is_closed: Callable[[], bool] = lambda: False,
     ) -> None:
         self.columns = _checked(columns)
-        if type(batch_rows) is not int:
-            raise UsageError(f"batch_rows is a whole number, not {batch_rows!r}")
+        if type(batch_rows) is not int or not 1 <= batch_rows <= INT32_MAX:
+            raise UsageError(
+                f"batch_rows is a whole number from 1 to {INT32_MAX}, not {batch_rows!r}"
+            )
         self._views = list(views)
         self._start = start
         self._end = end
@@ -209,6 +211,8 @@ def _checked(columns: Sequence[str] | None) -> tuple[str, ...]:
     known = (*_PLACE_COLUMNS, *COLUMN_NAMES)
     if columns is None:
         return (*_PLACE_COLUMNS, *DEFAULT_COLUMNS)
+    if not isinstance(columns, Iterable):
+        raise UsageError(f"columns are a list of names, not {columns!r}")
     wanted = (columns,) if isinstance(columns, str) else tuple(columns)
     for name in wanted:
         if name not in known:

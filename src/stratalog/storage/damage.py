@@ -57,10 +57,10 @@ _COVERED: Final = {
 
 
 class OnDamage(StrEnum):
-    """What recovery does where a sound batch stands behind a damaged one."""
+    """What recovery does where an intact batch follows a damaged one."""
 
-    REFUSE = "refuse"  # the log does not open, and nothing is cut
-    CUT = "cut"  # as Kafka does: everything from the damage on goes
+    REFUSE = "refuse"  # the log does not open, and nothing is truncated
+    CUT = "cut"  # truncate at the damage, as Kafka does, but keep what is truncated in other files
 
 
 class Verdict(NamedTuple):

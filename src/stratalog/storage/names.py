@@ -44,6 +44,7 @@ __all__ = [
     "Stage",
     "check_own_topic",
     "check_topic",
+    "check_topic_type",
     "is_marked_partition_dir",
     "log_file_name",
     "parse_data_name",
@@ -173,8 +174,15 @@ INTERNAL_TOPICS: Final = frozenset(
 )
 
 
+def check_topic_type(topic: object) -> None:
+    """UsageError where something else than text is given for a topic."""
+    if not isinstance(topic, str):
+        raise UsageError(f"a topic is text, not {topic!r}")
+
+
 def check_topic(topic: str) -> str:
     """The name itself where Kafka takes it for a topic's; UsageError elsewhere."""
+    check_topic_type(topic)
     if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
         raise UsageError(
             f"{topic!r} is not a topic: 1 to {_TOPIC_SIZE_MAX} letters, digits, '.', '_' or '-'"
@@ -185,7 +193,7 @@ def check_topic(topic: str) -> str:
 def check_own_topic(topic: str) -> str:
     """The name itself where it can be a topic of ours; UsageError where its folder is one that Kafka keeps
     for itself, and nobody would find it again."""
-    folder = partition_dir_name(TopicPartition(topic, 0))
+    folder = partition_dir_name(TopicPartition(check_topic(topic), 0))
     if folder in FOREIGN_ROOT_DIRS:
         raise UsageError(f"{topic!r} is no topic to write to: Kafka keeps its own in {folder}")
     return topic

@@ -1,4 +1,4 @@
-"""Recover one segment: walk all of it, cut what a crash left unfinished, make anew what points into it.
+"""Recover one segment: walk all of it, truncate what a crash left unfinished, rebuild what points into it.
 
 Everything here may be interrupted at any point and run again.
 """
@@ -148,7 +148,7 @@ class SegmentRecovery:
         size: int,
         behind: list[SealedSegment],
     ) -> None:
-        """Cut a segment behind its last sound batch, if that may be done."""
+        """Truncate a segment after its last intact batch, if that may be done."""
         pause, options = found.pause, self._options
         path = segment.path(FileKind.LOG)
         verdict = judge_tail(log, pause, size, segment.base_offset)
@@ -169,13 +169,14 @@ class SegmentRecovery:
                 f"{error.detail}, where offset {found.next_offset} was to be; {refusal}",
                 position=pause.position,
                 path=path,
-                advice="restore the segment from a copy, or open with on_damage='cut' to lose all "
-                f"from offset {found.next_offset} on",
+                advice="restore the segment from a copy, or open with on_damage='cut' to truncate the log "
+                f"at offset {found.next_offset}; what is truncated is kept in *.cut files",
             )
-        self.drop(behind)
+        error = pause.error()
+        self._set_apart(behind, error.reason)
         kept_as = None
-        if verdict.may_lose:
-            kept_as = self._keep_aside(path, log, pause.position, size)
+        if verdict.may_lose or refusal is not None:
+            kept_as = self._keep_tail(path, log, pause.position, size)
         log.truncate(pause.position)
         self._report.cuts.append(
             Cut(
@@ -183,18 +184,38 @@ class SegmentRecovery:
                 pause.position,
                 size - pause.position,
                 found.next_offset,
-                f"{pause.error().detail}: {verdict.detail}",
+                error.reason,
+                f"{error.detail}: {refusal or verdict.detail}",
                 kept_as,
             )
         )
 
-    def _keep_aside(self, path: str, log: WritableFile, position: int, size: int) -> str:
-        """Copy what is cut into a file of its own: there are sound batches in it."""
-        kept_as = f"{path}.{position}.cut"
-        number = 0
-        while self._file_system.stat(kept_as) is not None:  # of an earlier cut at the same place
-            number += 1
-            kept_as = f"{path}.{position}.{number}.cut"
+    def _set_apart(self, segments: list[SealedSegment], reason: str) -> None:
+        """Take the segments after a cut out of the log, and keep their data under other names."""
+        for segment in reversed(segments):  # the newest first: what is left has no hole
+            if is_blank(segment):
+                self.drop([segment])
+                continue
+            path = segment.path(FileKind.LOG)
+            kept_as = self._free_name(path, 0)
+            segment.close()
+            self._file_system.rename(path, kept_as)
+            self._report.cuts.append(
+                Cut(
+                    path,
+                    0,
+                    segment.size_bytes,
+                    segment.base_offset,
+                    reason,
+                    "the log was truncated before this segment",
+                    kept_as,
+                )
+            )
+            self.drop([segment])  # what is left of it can be rebuilt from the data
+
+    def _keep_tail(self, path: str, log: WritableFile, position: int, size: int) -> str:
+        """Copy what is truncated into a file of its own: intact batches may be in it."""
+        kept_as = self._free_name(path, position)
         file = self._file_system.open_writable(kept_as, create=True)
         try:
             copy_range(log, position, size, file)
@@ -202,6 +223,15 @@ class SegmentRecovery:
         finally:
             file.close()
         self._file_system.sync_dir(self._folder)
+        return kept_as
+
+    def _free_name(self, path: str, position: int) -> str:
+        """Choose a name for what is truncated at ``position`` that no earlier cut has taken."""
+        kept_as = f"{path}.{position}.cut"
+        number = 0
+        while self._file_system.stat(kept_as) is not None:
+            number += 1
+            kept_as = f"{path}.{position}.{number}.cut"
         return kept_as
 
     def _split(self, segment: SealedSegment, log: WritableFile, size_bytes: int) -> None:
@@ -238,7 +268,7 @@ class SegmentRecovery:
         return written
 
     def drop(self, segments: list[SealedSegment]) -> None:
-        """Set whole segments aside: they lie behind a cut, or below the log's start."""
+        """Set whole segments aside to be deleted: nothing in them is still part of the log."""
         for segment in reversed(segments):  # the newest first: what is left has no hole
             self._report.dropped_segments.append(segment.base_offset)
             self.set_aside += rename_deleted(self._file_system, self._folder, segment.base_offset)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Final, cast
 
 import click
@@ -14,7 +15,9 @@ from stratalog.cli.reporter import Reporter
 from stratalog.cli.result import Chunk, Field, Kind, Result, chunk_of_rows
 from stratalog.cli.verb import Verb
 from stratalog.errors import StorageError, StratalogError, UsageError
+from stratalog.manager.catalogue import check_partition_count
 from stratalog.manager.logs import Logs, open_logs
+from stratalog.storage.load_report import LoadReport
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.names import check_own_topic
 
@@ -77,7 +80,7 @@ def command(
     target = RecordTarget(topic, partition, compression)
     rows: list[tuple[object, ...]] = []
     try:
-        with open_logs(directory) as logs:
+        with open_logs(directory, on_recovery=partial(_warn_of_recovery, reporter)) as logs:
             for damage in logs.damage:
                 reporter.warn(str(damage))
             if topic not in logs.topics():
@@ -87,8 +90,6 @@ def command(
                 reporter.warn(f"topic {topic!r} is there already: its configs and partitions stay")
             _append_input(logs, target, kind, reporter)
             rows = target.rows(logs)
-            for note in target.recovered(logs):
-                reporter.warn(note)
     except StorageError as error:
         if not rows:
             raise
@@ -96,12 +97,19 @@ def command(
     return Result(fields=_FIELDS, chunks=_chunks(rows))
 
 
+def _warn_of_recovery(reporter: Reporter, folder: str, report: LoadReport) -> None:
+    for sentence in report.warnings(folder):
+        reporter.warn(sentence)
+
+
 def _check(
     topic: str, partition: int | None, partitions: int | None, configs: dict[str, str]
 ) -> None:
-    """What can be told of a command line before anything is opened: a wrong one changes nothing."""
+    """Check what can be checked before anything is opened: a wrong command line changes nothing."""
     LogConfig.of(configs)
     check_own_topic(topic)
+    if partitions is not None:
+        check_partition_count(partitions)
     if partition is not None and partitions is not None and partition >= partitions:
         raise UsageError(
             f"-p {partition} is not among --partitions {partitions}: they count from 0"
