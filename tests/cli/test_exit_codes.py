@@ -165,6 +165,15 @@ def test_full_disk_is_exit_code_3(tmp_path):
     assert done.stderr.decode() == "stratalog: cannot write: no space left on device\n"
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no such device here")
+@pytest.mark.parametrize("words", [("--help",), ("cat", "--help"), ("--version",)])
+def test_help_on_a_full_disk_is_exit_code_3_without_a_traceback(words):
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command(*words), stdout=full, stderr=subprocess.PIPE, cwd=ROOT)
+    assert done.returncode == 3
+    assert done.stderr.decode() == "stratalog: cannot write: no space left on device\n"
+
+
 def test_interrupt_exits_130_without_a_traceback(tmp_path):
     process = subprocess.Popen(
         command("cat", large_log(tmp_path)),

@@ -26,7 +26,13 @@ class Verbs(click.Group):
 
     def main(self, *args: Any, **settings: Any) -> Any:
         _fill_closed_streams()
-        return super().main(*args, **settings)
+        try:
+            return super().main(*args, **settings)
+        except (
+            OSError
+        ) as error:  # of a help text or the version: what a command raises ends in invoke
+            _say_unwritable(error)
+            sys.exit(IO_REFUSED)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(VERBS)
@@ -51,8 +57,7 @@ class Verbs(click.Group):
             _forget_stdout()
             ctx.exit(0)
         except OSError as error:  # what we read is StorageError: this is where the output goes
-            _say(f"cannot write: {error.strerror or error}".lower())
-            _forget_stdout()
+            _say_unwritable(error)
             ctx.exit(IO_REFUSED)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
@@ -72,6 +77,11 @@ def _fill_closed_streams() -> None:
 
 def _say(text: str) -> None:
     sys.stderr.write(f"stratalog: {printable(text)}\n")
+
+
+def _say_unwritable(error: OSError) -> None:
+    _say(f"cannot write: {error.strerror or error}".lower())
+    _forget_stdout()
 
 
 def _forget_stdout() -> None:
