@@ -178,8 +178,8 @@ def test_each_object_is_a_record(tmp_path):
         + "\n"
         + line(value=None, key=None)
         + line(value="")
-        + line(key=b64("only"))
-        + line(value=b64("ignored"), offset=77, topic="other", timestamp_type=1, more={"a": 1})
+        + line(key=b64("only"), value=None)
+        + line(value=b64("ignored"), offset=77, topic="other", timestamp_type=1)
         + line(key=None, value=b64("no marker"), is_control=False)
     )  # fmt: skip
     done = produce(text, tmp_path, "-t", "t", "-i", "ndjson", "--partitions", 2)
@@ -273,7 +273,9 @@ WRONG = {
     '{"value": "not base64!"}': "'value' is not base64",
     '{"value": "abc"}': "'value' is not base64",
     '{"value": "é"}': "'value' is not base64",
-    '{"key": {"a": 1}}': "'key' is text in base64",
+    '{"key": "aw=="}': "a record is an object with a 'value' (null for a tombstone)",
+    '{"value": "", "kye": "aw=="}': "a record has no 'kye'",
+    '{"value": "", "key": {"a": 1}}': "'key' is text in base64",
     '{"value": "", "timestamp": "now"}': "'timestamp' is a whole number",
     '{"value": "", "timestamp": 1.5}': "'timestamp' is a whole number",
     '{"value": "", "timestamp": true}': "'timestamp' is a whole number",

@@ -60,7 +60,7 @@ def plain(data: Any, choice: PartitionChoice | None = None) -> dict[int, list[tu
         (("k", "v"), (b"k", b"v", NOW, ())),
         ((None, None), (None, None, NOW, ())),
         ((b"", memoryview(b"v")), (b"", b"v", NOW, ())),
-        ({}, (None, None, NOW, ())),
+        ({"value": None}, (None, None, NOW, ())),
         ({"value": "v"}, (None, b"v", NOW, ())),
         ({"key": "k", "value": None, "timestamp": 5}, (b"k", None, 5, ())),
         ({"value": "v", "timestamp": None}, (None, b"v", NOW, ())),
@@ -93,7 +93,7 @@ def test_record_may_be_written_as(given, expected):
         ({"valeu": b"v"}, "no field 'valeu'"),
         ({5: b"v"}, "no field 5"),
         ({"value": 5}, "a value is bytes, text or None, not int"),
-        ({"key": 1.5}, "a key is bytes"),
+        ({"key": 1.5, "value": None}, "a key is bytes"),
         ({"value": {"a": 1}}, "a value is bytes, text or None, not dict"),
         ({"value": "\ud800"}, "a value cannot be UTF-8"),
         (("\udfff", b"v"), "a key cannot be UTF-8"),
@@ -279,7 +279,7 @@ def test_polars_frame(partitions):
             "key": ["a", "b", None, "d"],
             "value": [b"1", b"2", None, b""],
             "headers": [[{"key": "h", "value": b"x"}], [], None, [{"key": "h", "value": None}] * 2],
-            "other": pl.Series(["x", "y", "z", "x"]).cast(pl.Categorical),
+            "codec": pl.Series(["x", "y", "z", "x"]).cast(pl.Categorical),  # not written
         }
     )
     expected = [
@@ -300,6 +300,7 @@ def test_headers_as_a_map():
     table = pa.table(
         {
             "key": ["a", "b", "c"],
+            "value": pa.nulls(3),
             "headers": pa.array([[("h", b"x")], [], None], pa.map_(pa.string(), pa.binary())),
         }
     )
@@ -342,7 +343,7 @@ def test_arrow_rows_of_a_long_batch_stay_in_order():
 @pytest.mark.parametrize(
     ("columns", "match"),
     [
-        ({"x": [1]}, "no column 'key' or 'value'"),
+        ({"x": [1]}, "a record has no column 'x'"),
         ({"value": [1.5]}, "column 'value' is double"),
         ({"value": ["v"], "partition": [9]}, "no partition 9"),
         ({"value": ["v"], "partition": ["0"]}, "no partition '0'"),

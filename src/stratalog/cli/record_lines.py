@@ -8,7 +8,10 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
+from stratalog.cli.record_columns import RECORD_COLUMNS
 from stratalog.errors import StorageError, UsageError
+from stratalog.inspect.scan import FILE_COLUMNS
+from stratalog.records.columns import COLUMN_NAMES
 from stratalog.records.layout import INT32_MAX, INT64_MAX, INT64_MIN
 
 __all__ = ["INPUTS", "RecordFields", "RecordLine", "Stream", "read_records"]
@@ -19,6 +22,8 @@ RecordFields = dict[str, Any]
 _LINE_BYTES_MAX: Final = 256 << 20
 _READ_BYTES: Final = 1 << 20
 _RECORDS_AT_ONCE: Final = 8192
+#: What ``cat`` prints of a record. What says where it was stored before is not used.
+_FIELDS: Final = frozenset({*FILE_COLUMNS, *COLUMN_NAMES})
 
 
 class RecordLine(NamedTuple):
@@ -97,8 +102,13 @@ def _ndjson(line: bytes) -> RecordFields | None:
         fields = json.loads(line)
     except json.JSONDecodeError as error:
         raise UsageError(f"not JSON: {error.msg}") from None
-    if not isinstance(fields, dict) or not {"key", "value"} & fields.keys():
-        raise UsageError("a record is an object with a 'value', and perhaps a 'key'")
+    if not isinstance(fields, dict) or "value" not in fields:
+        raise UsageError(
+            "a record is an object with a 'value' (null for a tombstone), and perhaps a 'key'"
+        )
+    for name in fields:
+        if name not in _FIELDS:
+            raise UsageError(f"a record has no {name!r}: it has {', '.join(RECORD_COLUMNS)}")
     if fields.get("is_control"):
         raise UsageError("a control record ends a transaction: it cannot be appended as a record")
     record: RecordFields = {

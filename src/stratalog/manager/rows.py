@@ -14,6 +14,7 @@ from stratalog.manager.partitioner import partition_of_key
 from stratalog.manager.reading import StoredRecord
 from stratalog.records import kernel
 from stratalog.records.builder import refuse_row, rows_of_records
+from stratalog.records.columns import COLUMN_NAMES
 from stratalog.records.layout import INT32_MAX, INT64_MAX, INT64_MIN
 from stratalog.records.model import Record, RecordHeader
 from stratalog.types import NO_TIMESTAMP
@@ -34,9 +35,14 @@ _USED: Final = ("key", "value", "headers", "timestamp", "partition")
 #: Of milliseconds, as ``read`` gives it beside ``timestamp``.
 _EXACT_TIME: Final = "timestamp_ms"
 _CAST: Final = ("key", "value", "headers")
-#: Says where a record stood before: a new one is given to it.
+#: Where a record was stored before: it gets a new place.
 _PASSED_OVER: Final = ("topic", "offset", "timestamp_type")
 _FIELDS: Final = frozenset({*_USED, *_PASSED_OVER})
+#: What a frame may also have, because a scan gives it: that of the record's old batch is not written.
+_COLUMNS: Final = frozenset({*_FIELDS, *COLUMN_NAMES})
+#: How pandas hands over the index of a frame that was filtered or sorted.
+_PANDAS_INDEX: Final = "__index_level_"
+_TOMBSTONES: Final = "for a tombstone give it as None"
 
 _Text = str | bytes | bytearray | memoryview
 Now = Callable[[], int]
@@ -202,9 +208,11 @@ def _of_mapping(given: Mapping[str, Any], now: Now) -> tuple[Record, int | None]
     if not _FIELDS.issuperset(given):
         name = next(name for name in given if name not in _FIELDS)
         raise UsageError(f"a record has no field {name!r}: it has {', '.join(_USED)}")
+    if "value" not in given:
+        raise UsageError(f"a record without 'value': {_TOMBSTONES}")
     timestamp = given.get("timestamp")
     record = _record(
-        given.get("value"),
+        given["value"],
         given.get("key"),
         now() if timestamp is None else timestamp,
         given.get("headers") or (),
@@ -256,14 +264,23 @@ def _arrow_rows(data: Any, choice: PartitionChoice, now: Now) -> Iterator[tuple[
     from stratalog.records.arrow import rows_of
 
     for batch in _arrow_batches(data):
-        names = batch.schema.names
-        for name in (*_USED, _EXACT_TIME):
-            if names.count(name) > 1:
-                raise UsageError(f"{names.count(name)} columns are called {name!r}")
+        _check_columns(batch.schema.names)
         for start in range(0, batch.num_rows, _ARROW_ROWS_AT_ONCE):
             for some in _slices(batch.slice(start, _ARROW_ROWS_AT_ONCE)):
                 for partition, part in _split(_plain_columns(some), choice):
                     yield partition, rows_of(part, default_timestamp=now())
+
+
+def _check_columns(names: list[str]) -> None:
+    """UsageError where these are not the columns of records. A column that is misspelled would be left out
+    without a word, and its records would be tombstones, or without a key."""
+    for name in names:
+        if name not in _COLUMNS and not name.startswith(_PANDAS_INDEX):
+            raise UsageError(f"a record has no column {name!r}: it has {', '.join(_USED)}")
+        if names.count(name) > 1:
+            raise UsageError(f"{names.count(name)} columns are called {name!r}")
+    if "value" not in names:
+        raise UsageError(f"no column 'value': there are {', '.join(names)}; {_TOMBSTONES}")
 
 
 def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -377,7 +394,7 @@ def _plain_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
             with suppress(pa.ArrowException):
                 column = _cast(column, kind)
         columns[name] = column
-    return pa.record_batch(columns) if columns.keys() & {"key", "value"} else batch
+    return pa.record_batch(columns)
 
 
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
