@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from stratalog.spark.idle_workers import exit_quietly_when_closed
+
 # At once, which costs little: a module that is imported later takes the place of the function of its name.
 from stratalog.spark.session import register, session
 
@@ -26,6 +28,10 @@ _HOME = {
     "StratalogSource": "stratalog.spark.source",
     "scan": "stratalog.spark.fast_lane",
 }
+
+
+# Here, because every worker of Spark's that runs code of ours imports this package first.
+exit_quietly_when_closed()
 
 
 def __getattr__(name: str) -> object:
