@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from stratalog.errors import UsageError
 from stratalog.spark.java import java_home
+from stratalog.spark.masters import check_master, naming_master
+from stratalog.spark.worker_python import use_this_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,12 +58,14 @@ def session(
     """A Spark session that reads and writes logs: the one that is there, or a local one of its own.
 
     It listens on loopback only, its workers run this Python, and the data source is registered.
-    ``master`` names a cluster (``spark://host:7077``, ``local-cluster[2,1,1024]``); ``configs`` win over
-    ours. Java is found or brought (see ``stratalog.spark.java``).
+    ``master`` names a cluster (``spark://host:7077``, ``local-cluster[2,1,1024]``); StorageError where it
+    does not answer. ``configs`` win over ours. Java is found or brought (see ``stratalog.spark.java``).
     """
     sessions = session_class()
     active = sessions.getActiveSession()
     if active is None:
+        if master is not None:
+            check_master(master)
         home = java_home()
         if home is not None:
             os.environ["JAVA_HOME"] = home
@@ -72,8 +76,9 @@ def session(
         builder = sessions.builder.appName(name).master(master or "local[*]")
         for key, value in session_configs(configs or {}).items():
             builder = builder.config(key, value)
-        active = builder.getOrCreate()
-        active.sparkContext.setLogLevel(_LOG_LEVEL)
+        with naming_master(master):
+            active = builder.getOrCreate()
+            active.sparkContext.setLogLevel(_LOG_LEVEL)
     _hush()
     register(active)
     return active
@@ -119,7 +124,10 @@ def session_configs(configs: dict[str, str]) -> dict[str, str]:
 
 def register(spark: SparkSession) -> None:
     """Let ``spark.read.format("stratalog")`` and its siblings work in this session. Sessions of Spark find
-    the source by themselves where the package is installed (``pyspark_stratalog``); this works always."""
+    the source by themselves where the Python of their workers has the package (``pyspark_stratalog``). Where
+    it does not, as in a virtual environment that is not activated, a local session is given this Python;
+    UsageError names ``PYSPARK_PYTHON`` where that cannot be done."""
     from stratalog.spark.source import StratalogSource
 
+    use_this_python(spark)
     spark.dataSource.register(StratalogSource)

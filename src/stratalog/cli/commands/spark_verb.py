@@ -84,7 +84,7 @@ def session_of(ctx: click.Context) -> Iterator[SparkSession]:
 
 def _started(master: str | None, configs: dict[str, str]) -> SparkSession:
     """A new session. What Java writes to stderr is nothing that a user can use, unless it does not start."""
-    from stratalog.spark.jobs.refusals import in_plain_words
+    from stratalog.spark.jobs.refusals import SPARK, in_plain_words
     from stratalog.spark.session import session
 
     sys.stderr.flush()
@@ -95,8 +95,8 @@ def _started(master: str | None, configs: dict[str, str]) -> SparkSession:
             with in_plain_words():
                 return session("stratalog", master=master, configs=configs)
         except StratalogError as error:
-            if isinstance(error, StorageError):
-                raise StorageError(_last_line(said) or error.detail, path="Spark") from None
+            if isinstance(error, StorageError) and error.path == SPARK:
+                raise StorageError(_last_line(said) or error.detail, path=SPARK) from None
             raise
         finally:
             os.dup2(kept, 2)

@@ -19,9 +19,12 @@ from stratalog.errors import (
     UsageError,
 )
 
-__all__ = ["NumberedPart", "OnError", "each_or_error", "in_plain_words", "tell"]
+__all__ = ["SPARK", "NumberedPart", "OnError", "each_or_error", "in_plain_words", "tell"]
 
 OnError = Callable[[StratalogError], None]
+
+#: What an error of Spark's own has for a path.
+SPARK: Final = "Spark"
 
 
 class NumberedPart(Protocol):
@@ -96,14 +99,14 @@ def _plain(error: Exception) -> StratalogError | None:
         return _ours(kind, f"{said}; {promises[-1]}" if promises else said)
     python = _PYTHON.findall(text)
     if python:
-        return StorageError(": ".join(python[-1]), path="Spark")
+        return StorageError(": ".join(python[-1]), path=SPARK)
     kind, said = _first_sentence(text) or (type(error).__name__, type(error).__name__)
     from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException
 
     is_usage = isinstance(error, AnalysisException | ParseException | IllegalArgumentException)
     if is_usage or _USAGE.search(kind):
         return UsageError(said)
-    return StorageError(said, path="Spark")
+    return StorageError(said, path=SPARK)
 
 
 def _first_sentence(text: str) -> tuple[str, str] | None:
