@@ -234,7 +234,11 @@ def micro_batch(setup: Setup) -> Workload:
 
     def ours() -> float:
         name = f"run-{next(number)}"
-        reader = here.spark.readStream.format("stratalog").option("startingOffsets", "earliest")
+        reader = (
+            here.spark.readStream.format("stratalog")
+            .option("subscribePattern", ".*")
+            .option("startingOffsets", "earliest")
+        )
         rows = reader.option("maxOffsetsPerTrigger", 1000).load(path).select("key", "value")
         writer = rows.writeStream.format("stratalog").option("topic", "copy")
         writer = writer.option("checkpointLocation", str(setup.folder / f"{name}-checkpoint"))

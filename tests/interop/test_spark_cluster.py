@@ -198,7 +198,11 @@ class TestEachCluster:
     def test_executor_killed_under_a_stream(self, spark: Any, source: str, tmp_path: Path) -> None:
         """Tasks on other machines know their query and batch, and so do their second tries."""
         marks, target = tmp_path / "marks", tmp_path / "target"
-        reader = spark.readStream.format("stratalog").option("startingOffsets", "earliest")
+        reader = (
+            spark.readStream.format("stratalog")
+            .option("subscribePattern", ".*")
+            .option("startingOffsets", "earliest")
+        )
         rows = reader.option("maxOffsetsPerTrigger", ROWS // 2).load(source)
         frame = rows.mapInArrow(pausing(marks), rows.schema).select("key", "value")
         writer = frame.writeStream.format("stratalog").option("topic", "copy")

@@ -1,4 +1,4 @@
-"""A column or field that is misspelled is refused: left out, it would make tombstones, or records without key."""
+"""A misspelled column or field is refused: ignored, it would make tombstones, or records without keys."""
 
 from __future__ import annotations
 

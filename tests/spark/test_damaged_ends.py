@@ -78,6 +78,7 @@ def test_the_fast_lane_fails_where_the_condition_reaches_it(spark, logs):
 
 
 def copy_of(spark, path, tmp_path, **options):
+    options = {"subscribePattern": ".*", **options}
     frame = spark.readStream.format("stratalog").options(**options).load(path)
     writer = frame.select("key", "value").writeStream.format("stratalog")
     writer = writer.option("topic", "copy").option("checkpointLocation", str(tmp_path / "check"))
@@ -118,7 +119,8 @@ def test_damage_where_a_stream_was_to_read(spark, tmp_path, loss):
     folder = tmp_path / "logs"
     folder.mkdir()
     segment(folder, 0, b"".join(batch(number, 1) for number in range(WHOLE)))
-    given = {"path": str(folder), "startingoffsets": "earliest", "failondataloss": loss}
+    given = {"path": str(folder), "subscribe": "orders", "startingoffsets": "earliest"}
+    given["failondataloss"] = loss
     reader = StreamReader(ReadOptions.of(given, is_stream=True), ("value",))
     start = reader.initialOffset()
     end = reader.latestOffset(start, reader.getDefaultReadLimit())

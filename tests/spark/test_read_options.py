@@ -25,6 +25,8 @@ A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b",
 
 def read(is_stream=False, **options):
     given = {"path": "logs", **{name: str(value) for name, value in options.items()}}
+    if is_stream and not {"subscribe", "subscribePattern", "assign"} & given.keys():
+        given["subscribe"] = "a"
     return ReadOptions.of(
         {name.lower(): value for name, value in given.items()}, is_stream=is_stream
     )

@@ -20,6 +20,8 @@ def values(path, topic):
 
 def stream(spark, path, **options):
     reader = spark.readStream.format("stratalog")
+    if not {"subscribe", "subscribePattern", "assign"} & options.keys():
+        options["subscribePattern"] = ".*"
     for name, value in options.items():
         reader = reader.option(name, value)
     return reader.load(path)

@@ -37,6 +37,8 @@ def append(root: Path, topic: str, count: int, first: int = 0) -> None:
 
 def reader(root: Path, **options: str) -> StreamReader:
     given = {"path": str(root), "startingoffsets": "earliest", **options}
+    if not {"subscribe", "subscribepattern", "assign"} & given.keys():
+        given["subscribepattern"] = ".*"
     return StreamReader(ReadOptions.of(given, is_stream=True), DEFAULT_NAMES)
 
 
@@ -193,7 +195,7 @@ def test_the_first_batch_does_not_wait_for_more(tmp_path: Path) -> None:
 
 
 def test_a_delay_without_a_unit_is_in_milliseconds(tmp_path: Path) -> None:
-    given = {"path": str(tmp_path), "maxtriggerdelay": "5000"}
+    given = {"path": str(tmp_path), "subscribe": "orders", "maxtriggerdelay": "5000"}
     assert ReadOptions.of(given, is_stream=True).max_trigger_delay_ms == 5000
 
 

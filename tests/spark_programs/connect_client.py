@@ -37,7 +37,12 @@ def main(folder: str) -> dict[str, Any]:
     found["counted"] = spark.sql("SELECT count(*) FROM of_log").collect()[0][0]
     spark.sql("DROP TABLE of_log")
 
-    stream = spark.readStream.format("stratalog").option("startingOffsets", "earliest").load(logs)
+    stream = (
+        spark.readStream.format("stratalog")
+        .option("subscribePattern", ".*")
+        .option("startingOffsets", "earliest")
+        .load(logs)
+    )
     sink = stream.select("key", "value").writeStream.format("stratalog").option("topic", "copy")
     sink = sink.option("checkpointLocation", f"{folder}/checkpoint")
     query = sink.trigger(availableNow=True).start(f"{folder}/copy")

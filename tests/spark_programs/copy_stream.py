@@ -43,7 +43,11 @@ def main(source: str, target: str, checkpoint: str, kind: str, rows_per_batch: i
         configs={**quick_configs(folder), "spark.sql.shuffle.partitions": "1"},
     )
     spark.dataSource.register(KillingSource)
-    reader = spark.readStream.format("stratalog").option("startingOffsets", "earliest")
+    reader = (
+        spark.readStream.format("stratalog")
+        .option("subscribePattern", ".*")
+        .option("startingOffsets", "earliest")
+    )
     if rows_per_batch:
         reader = reader.option("maxOffsetsPerTrigger", rows_per_batch)
     writer = (

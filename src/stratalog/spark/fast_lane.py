@@ -9,6 +9,7 @@ answer is right whatever was left out. What is read is decided once: the DataFra
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from stratalog.spark.options import Given
 from stratalog.spark.pruning import EVERYTHING, Interval, Pruning
 from stratalog.spark.range_rows import read_ranges
 from stratalog.spark.read_options import ReadOptions
+from stratalog.storage.names import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,7 +92,7 @@ def plan_scan(
     options: ReadOptions, pruning: Pruning, lateness_ms: int | None = None
 ) -> list[tuple[LogRange, ...]]:
     """The ranges that can hold rows that pass, cut and packed for tasks."""
-    directories = LogDirectories(options)
+    directories = LogDirectories(_with_named(options, pruning))
     sources = directories.sources()
     if pruning.is_nothing:
         return []
@@ -109,6 +111,13 @@ def plan_scan(
         start[place] = start[place] if low is None else max(start[place], low)
         end[place] = end[place] if high is None else min(end[place], high + 1)
     return directories.plan(chosen, start, end, _times(pruning.times_us, lateness_ms))
+
+
+def _with_named(options: ReadOptions, pruning: Pruning) -> ReadOptions:
+    """The options, with internal topics where the condition asks for one by name. Others are pruned."""
+    if options.wanted.is_given or not INTERNAL_TOPICS & (pruning.topics or frozenset()):
+        return options
+    return replace(options, wanted=replace(options.wanted, includes_internal=True))
 
 
 def _times(times_us: Interval, lateness_ms: int | None) -> TimeBounds:

@@ -77,12 +77,21 @@ class LogDirectories:
                     f"{source.folder}: which topic and partition it is, its name must say: "
                     "<topic>-<partition>"
                 )
-            if self._options.wanted.takes(source.place):
+            if self._options.wanted.takes(source.place) or self._is_named(source):
                 sources[source.place] = source
+        if found.partitions and not sources and not self._options.wanted.is_given:
+            raise UnknownPartitionError(
+                f"only internal topics of Kafka's are in {', '.join(self._paths)}: subscribe names them, "
+                "includeInternal=true takes them all"
+            )
         for place in self._options.wanted.places or ():
             if place not in sources and not may_miss:
                 raise UnknownPartitionError(f"no partition {place} in {', '.join(self._paths)}")
         return sources
+
+    def _is_named(self, source: PartitionSource) -> bool:
+        """Whether a path is the partition's own folder, and no option chooses others."""
+        return not self._options.wanted.is_given and source.folder in self._paths
 
     def ends(
         self, sources: Mapping[TopicPartition, PartitionSource]

@@ -42,24 +42,34 @@ SPLIT_BYTES: Final = 128 << 20
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which partitions: those of topics by name, by pattern, or one by one; all where nothing is said."""
+    """Which partitions to read: topics by name or by pattern, or single partitions. Where none of them is
+    given, every topic except Kafka's internal ones."""
 
     topics: tuple[str, ...] | None = None
     pattern: str | None = None
     places: tuple[TopicPartition, ...] | None = None
-    #: Whether a pattern is of Kafka's own topics, too.
+    #: Whether internal topics are read that were not asked for by name.
     includes_internal: bool = False
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the options choose topics at all."""
+        return not (self.topics is None and self.pattern is None and self.places is None)
 
     def takes(self, place: TopicPartition) -> bool:
         if self.places is not None:
             return place in self.places
-        if self.topics is not None:
-            return place.topic in self.topics
-        if self.pattern is None:
-            return True
-        # As Spark's Kafka source has it: anywhere in the name, and of no topic that is Kafka's own.
-        is_listed = self.includes_internal or place.topic not in INTERNAL_TOPICS
-        return is_listed and re.search(self.pattern, place.topic) is not None
+        return self.takes_topic(place.topic)
+
+    def takes_topic(self, topic: str) -> bool:
+        """Whether any partition of the topic can be read."""
+        names = self.topic_names
+        if names is not None:
+            return topic in names
+        if topic in INTERNAL_TOPICS and not self.includes_internal:
+            return False
+        # As in Spark's Kafka source, a pattern may match anywhere in the name.
+        return self.pattern is None or re.search(self.pattern, topic) is not None
 
     @property
     def topic_names(self) -> tuple[str, ...] | None:
@@ -124,6 +134,11 @@ class ReadOptions:
             max_bytes_per_trigger=given.size("maxBytesPerTrigger"),
             max_trigger_delay_ms=given.duration_ms("maxTriggerDelay", 900_000, unit="ms"),
         )
+        if is_stream and not read.wanted.is_given:
+            raise UsageError(
+                "a stream must choose its topics: set one of subscribe, subscribePattern and assign; "
+                "subscribePattern='.*' takes every topic"
+            )
         least, most = read.min_offsets_per_trigger, read.max_offsets_per_trigger
         if least is not None and most is not None and least > most:
             raise UsageError(f"minOffsetsPerTrigger={least} is above maxOffsetsPerTrigger={most}")
@@ -134,6 +149,7 @@ def _wanted(given: Given) -> Wanted:
     names = [each for each in ("subscribe", "subscribePattern", "assign") if given.text(each)]
     if len(names) > 1:
         raise UsageError(f"{' and '.join(names)} are given: only one of them can choose the topics")
+    includes_internal = given.flag("includeInternal", False)
     topics = given.words("subscribe")
     if topics is not None:
         return Wanted(topics=tuple(check_topic(topic) for topic in dict.fromkeys(topics)))
@@ -146,7 +162,7 @@ def _wanted(given: Given) -> Wanted:
                 re.compile(pattern)
         except (re.error, FutureWarning) as error:
             raise UsageError(f"subscribePattern={pattern!r}: {error}") from None
-        return Wanted(pattern=pattern, includes_internal=given.flag("includeInternal", False))
+        return Wanted(pattern=pattern, includes_internal=includes_internal)
     topic = given.text("topic")
     if topic is not None and not names:
         return Wanted(topics=(check_topic(topic),))  # a table that is also written
@@ -156,7 +172,7 @@ def _wanted(given: Given) -> Wanted:
         if not places:
             raise UsageError(f"assign={assigned!r} names no partition")
         return Wanted(places=places)
-    return Wanted()
+    return Wanted(includes_internal=includes_internal)
 
 
 def _start(given: Given, *, is_stream: bool) -> Position:

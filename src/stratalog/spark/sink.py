@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 from pyspark.sql.datasource import (
@@ -24,7 +25,8 @@ from stratalog.errors import CorruptionError, StratalogError, UsageError
 from stratalog.manager.commits import TopicPlan, commit_pieces, discard_pieces, wait_for_lock
 from stratalog.spark.driver_errors import in_one_sentence
 from stratalog.spark.sink_plan import SinkPlan, check_sink_schema, plan_sink
-from stratalog.spark.staging import stage_rows
+from stratalog.spark.staging import OnTopic, stage_rows
+from stratalog.spark.stream_loops import refuse_loop
 from stratalog.spark.write_options import WriteOptions
 from stratalog.storage.commit_key import CommitKey
 from stratalog.storage.filesystem import OsFileSystem
@@ -91,7 +93,8 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     @in_one_sentence
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedPieces:
-        return _stage(self._plan, _key_of_task(), iterator)
+        on_topic = partial(refuse_loop, self._plan.options.root)
+        return _stage(self._plan, _key_of_task(), iterator, on_topic)
 
     @in_one_sentence
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -134,7 +137,12 @@ def _key_of_messages(messages: Sequence[WriterCommitMessage | None]) -> CommitKe
     return keys.pop()
 
 
-def _stage(plan: SinkPlan, key: CommitKey, rows: Iterator[pa.RecordBatch]) -> StagedPieces:
+def _stage(
+    plan: SinkPlan,
+    key: CommitKey,
+    rows: Iterator[pa.RecordBatch],
+    on_topic: OnTopic | None = None,
+) -> StagedPieces:
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -142,7 +150,7 @@ def _stage(plan: SinkPlan, key: CommitKey, rows: Iterator[pa.RecordBatch]) -> St
     task = context.partitionId()
     # What Spark numbers attempts by begins anew with every driver, and a batch may be tried by two.
     attempt = uuid.uuid4().int >> 66
-    pieces = stage_rows(plan, key, rows, task=task, attempt=attempt)
+    pieces = stage_rows(plan, key, rows, task=task, attempt=attempt, on_topic=on_topic)
     return StagedPieces(key, task, pieces)
 
 

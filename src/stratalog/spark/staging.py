@@ -6,7 +6,7 @@ Memory stays bounded: rows are gathered up to ``stageBytes``, split by partition
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from stratalog.spark.sink_plan import SinkPlan
     from stratalog.storage.commit_key import CommitKey
 
-__all__ = ["first_turn", "stage_rows"]
+__all__ = ["OnTopic", "first_turn", "stage_rows"]
+
+OnTopic = Callable[[str], None]
 
 _OUT_BYTES: Final = 1 << 20
 _KINDS: Final[dict[str, pa.DataType]] = {
@@ -48,8 +50,10 @@ def stage_rows(
     task: int,
     attempt: int,
     file_system: FileSystem | None = None,
+    on_topic: OnTopic | None = None,
 ) -> tuple[Piece, ...]:
-    """Write all rows into pieces that a commit can take; what there is. After an error nothing stays."""
+    """Write all rows into pieces that a commit can take; what there is. After an error nothing stays.
+    ``on_topic`` is called with each topic before its first row is written, and may refuse it."""
     options = plan.options
     writer = PieceWriter(
         file_system or OsFileSystem(),
@@ -66,7 +70,7 @@ def stage_rows(
         by_key=options.by_key,
         turn=first_turn(key, task),
     )
-    encoder = _Encoder(plan, writer)
+    encoder = _Encoder(plan, writer, on_topic)
     try:
         for gathered in _gathered(batches, options.stage_bytes):
             now_ms = SYSTEM_CLOCK.now_ms()
@@ -104,7 +108,9 @@ class _Configs(Mapping[str, LogConfig]):
 class _Encoder:
     """Rows of one partition after the other into batches."""
 
-    def __init__(self, plan: SinkPlan, writer: PieceWriter) -> None:
+    def __init__(self, plan: SinkPlan, writer: PieceWriter, on_topic: OnTopic | None) -> None:
+        self._plan = plan
+        self._on_topic = on_topic
         self._writer = writer
         self._configs = _Configs(plan)
         self._options = BatchOptions(
@@ -117,6 +123,9 @@ class _Encoder:
     def append(self, place: TopicPartition, rows: kernel.Rows) -> None:
         builder = self._builders.get(place.topic)
         if builder is None:
+            self._plan.check_topic(place.topic)
+            if self._on_topic is not None:
+                self._on_topic(place.topic)
             sizes = fit_sizes(self._configs[place.topic], self._options)
             builder = BatchBuilder(replace(self._options, batch_bytes=sizes.batch_bytes))
             self._builders[place.topic] = builder

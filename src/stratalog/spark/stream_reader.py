@@ -38,6 +38,7 @@ from stratalog.spark.offsets import (
     parse_offsets_dict,
 )
 from stratalog.spark.range_rows import read_ranges
+from stratalog.spark.stream_loops import note_input
 from stratalog.spark.triggers import backlog, limit_by_offsets, merged_start, reached_or_less
 from stratalog.types import TopicPartition
 
@@ -283,4 +284,5 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Where there was nothing to plan, Spark still runs one task, and hands it nothing.
         ranges = partition.ranges if isinstance(partition, RangePartition) else ()
+        note_input(self._options)
         return read_ranges(self._options, self._names, ranges)

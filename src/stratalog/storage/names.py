@@ -168,9 +168,15 @@ _DIGITS: Final = 20
 _SUFFIXES: Final = {kind.value + stage.value: (kind, stage) for kind in FileKind for stage in Stage}
 
 
-#: Kafka's own topics, which it does not list among the others.
+#: Kafka's own topics: records for its own use, which no pattern of a consumer matches.
 INTERNAL_TOPICS: Final = frozenset(
-    {"__consumer_offsets", "__transaction_state", "__share_group_state"}
+    {
+        "__consumer_offsets",
+        "__transaction_state",
+        "__share_group_state",
+        "__remote_log_metadata",
+        "__cluster_metadata",
+    }
 )
 
 

@@ -12,10 +12,9 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import translate
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from stratalog.errors import UsageError
+from stratalog.errors import UnknownPartitionError, UsageError
 from stratalog.inspect.partition_ends import partition_ends
 from stratalog.inspect.partition_filter import Partitions, Topics
 from stratalog.inspect.range_plan import plan_range
@@ -23,7 +22,9 @@ from stratalog.inspect.sources import PartitionSource, Paths
 from stratalog.spark.columns import COLUMNS
 from stratalog.spark.fast_lane import scan
 from stratalog.spark.jobs.export_columns import SOURCE_COLUMNS, decoded
+from stratalog.spark.jobs.export_folder import can_be_renamed, whole_folder
 from stratalog.spark.jobs.export_note import check_note, has_batches
+from stratalog.spark.jobs.export_topics import topics_pattern
 from stratalog.spark.jobs.log_paths import LogPaths, absolute
 from stratalog.spark.jobs.places import check_target, refuse_within
 from stratalog.spark.jobs.refusals import in_plain_words
@@ -245,6 +246,14 @@ def _plan(
     sources = {each.place: each for each in found.partitions if each.place is not None}
     if len(sources) < len(found.partitions):
         raise UsageError("an export is of partitions: name log directories, or partitions' folders")
+    named = {p.topic for p, each in sources.items() if each.folder in (*logs.given, *logs.absolute)}
+    pattern = topics_pattern(topics, named)
+    sources = {place: each for place, each in sources.items() if re.search(pattern, place.topic)}
+    if found.partitions and not sources:
+        raise UnknownPartitionError(
+            "only internal topics of Kafka's are here: an export takes them by name, as in "
+            f"-t {found.partitions[0].place.topic}"  # type: ignore[union-attr]  # every one has a place
+        )
     options = {f"fs.{name}": value for name, value in logs.store.items()}
     options["paths"] = json.dumps(list(logs.absolute))
     if committed:
@@ -256,11 +265,9 @@ def _plan(
         for place in sorted(sources):
             assigned.setdefault(place.topic, []).append(place.partition)
         options["assign"] = json.dumps(assigned)
-    elif topics is not None:
-        # A pattern and not a list: topics that come later are taken up by the next run.
-        patterns = (topics,) if isinstance(topics, str) else tuple(topics)
-        options["subscribePattern"] = f"^(?:{'|'.join(map(translate, patterns))})"
-        options["includeInternal"] = "true"
+    else:
+        options["subscribePattern"] = pattern
+        options["includeInternal"] = "true"  # where the pattern takes them
     ends = {
         place: partition_ends(source, logs.file_system, stable=committed)
         for place, source in sources.items()
@@ -304,8 +311,9 @@ def _export_all(
     frame = decoded(read, target.decode, target.schema).observe(
         counted, f.count(f.lit(1)).alias("records")
     )
+    is_whole = not target.is_table and can_be_renamed(target.to, target.format, mode)
     # Its long name is not known to Spark Connect.
-    named = "error" if mode == "errorifexists" else mode
+    named = "append" if is_whole else "error" if mode == "errorifexists" else mode
     writer = frame.write.format(target.format).mode(named).options(**target.options)
     if target.partition_by:
         writer = writer.partitionBy(*target.partition_by)
@@ -313,6 +321,9 @@ def _export_all(
     def write() -> None:
         if target.is_table:
             writer.saveAsTable(target.to)
+        elif is_whole:
+            with whole_folder(target.to) as folder:
+                writer.save(folder)
         else:
             writer.save(target.to)
 

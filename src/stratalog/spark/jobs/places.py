@@ -9,12 +9,12 @@ from typing import Final
 from stratalog.errors import UsageError
 from stratalog.spark.paths import is_uri
 
-__all__ = ["check_target", "refuse_within"]
+__all__ = ["FILE_FORMATS", "check_target", "refuse_within"]
 
 #: The log that a stream of Spark's keeps in its target: readers go by it, and see nothing else there.
 _STREAM_LOG: Final = "_spark_metadata"
 #: Formats whose targets are folders of files.
-_FILE_FORMATS: Final = ("parquet", "json", "csv", "orc", "text", "avro", "xml")
+FILE_FORMATS: Final = ("parquet", "json", "csv", "orc", "text", "avro", "xml")
 
 
 def refuse_within(path: str, log_directories: Iterable[str], what: str) -> None:
@@ -40,7 +40,7 @@ def check_target(to: str, form: str, *, checkpoint_is_new: bool | None, mode: st
     """
     if is_uri(to) or not os.path.isdir(to):
         return
-    has_log = os.path.isdir(os.path.join(to, _STREAM_LOG))
+    has_log = _has_batches(os.path.join(to, _STREAM_LOG))
     if checkpoint_is_new is None:
         if has_log and mode == "append":
             raise UsageError(
@@ -48,10 +48,19 @@ def check_target(to: str, form: str, *, checkpoint_is_new: bool | None, mode: st
                 "not seen there: go on with that checkpoint, or name another place"
             )
         return
-    is_file_format = form.lower() in _FILE_FORMATS
+    is_file_format = form.lower() in FILE_FORMATS
     has_files = any(not name.startswith((".", "_")) for name in os.listdir(to))
     if checkpoint_is_new and (has_log or (is_file_format and has_files)):
         raise UsageError(
             f"{to} holds what another export wrote, and this checkpoint is new: go on with the "
             "checkpoint of that one, or name an empty place"
         )
+
+
+def _has_batches(log: str) -> bool:
+    """Whether the log of a stream lists anything. Spark makes its folder before the first batch is planned: a
+    run that was killed then, or failed, has written nothing."""
+    try:
+        return any(name.partition(".")[0].isdigit() for name in os.listdir(log))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
