@@ -211,7 +211,8 @@ def test_golden_sets_read_as_they_are_listed(spark, golden):
     names = "topic,partition,offset,timestampMs,timestampType,key,value,headers"
     for committed in (False, True) if golden.has_committed else (False,):
         level = "read_committed" if committed else "read_uncommitted"
-        rows = load(spark, paths, columns=names, isolationLevel=level).collect()
+        options = {"columns": names, "isolationLevel": level, "includeInternal": "true"}
+        rows = load(spark, paths, **options).collect()
         found = sorted(
             (
                 TopicPartition(row.topic, row.partition), row.offset, row.timestampMs, row.timestampType,

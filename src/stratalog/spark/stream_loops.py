@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -116,11 +117,13 @@ def _is_of(topic: str, folder: str) -> bool:
 
 
 def note_input(options: ReadOptions) -> None:
-    """Note, in a task of a stream, what the stream reads. Nothing is written to the logs."""
+    """Note, in a task of a stream, what the stream reads. Nothing is written to the logs. Where no note can
+    be kept, as on a full disk, the stream goes on without one."""
     run, folder = QueryRun.of_task(), _scratch()
     source = StreamInput.of(options)
     if run is not None and folder is not None and source.paths:
-        _note(run, folder, source)
+        with suppress(OSError):
+            _note(run, folder, source)
 
 
 @cache
