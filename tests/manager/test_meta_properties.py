@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stratalog.errors import CorruptionError, UsageError
-from stratalog.manager.meta_properties import (
+from stratalog.storage.kafka_uuid import parse_uuid
+from stratalog.storage.meta_properties import (
     MetaProperties,
     decode_meta_properties,
     encode_meta_properties,
     parse_properties,
 )
-from stratalog.storage.kafka_uuid import parse_uuid
 from stratalog.storage.names import META_PROPERTIES
 from tests.peers.golden import GOLDEN_DIR
 from tests.scale import SCALE, sized

@@ -14,6 +14,8 @@ from stratalog.records.layout import (
     Column,
     Ending,
     IndexState,
+    MatchState,
+    MatchStop,
     Reason,
     Row,
     TimestampType,
@@ -27,6 +29,8 @@ ENUMS: dict[str, type[IntEnum | IntFlag]] = {
     "WANT_": Column,
     "ROW_": Row,
     "STATE_": IndexState,
+    "MATCH_": MatchState,
+    "STOP_": MatchStop,
     "CODEC_": Codec,
     "TYPE_": TimestampType,
 }
@@ -56,7 +60,7 @@ def test_every_number_of_the_kernel_is_that_of_layout() -> None:
 
 def test_the_kernel_knows_every_ending_reason_column_row_and_state_field() -> None:
     numbers = pxd_numbers()
-    for prefix in ("ENDING_", "REASON_", "WANT_", "ROW_", "STATE_"):
+    for prefix in ("ENDING_", "REASON_", "WANT_", "ROW_", "STATE_", "MATCH_", "STOP_"):
         for member in ENUMS[prefix]:
             assert numbers[f"{prefix}{member.name}"] == int(member)
 

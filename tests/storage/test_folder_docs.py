@@ -11,13 +11,13 @@ from typing import Any, Final
 
 import pytest
 
-from stratalog.manager.clean_shutdown import decode_clean_shutdown, encode_clean_shutdown
-from stratalog.manager.meta_properties import decode_meta_properties, encode_meta_properties
 from stratalog.manager.topic_file import TopicFile
 from stratalog.manager.transactions import TransactionJournal
 from stratalog.storage import names
 from stratalog.storage.checkpoints import decode_offsets, encode_offsets
+from stratalog.storage.clean_shutdown import decode_clean_shutdown, encode_clean_shutdown
 from stratalog.storage.leader_epochs import LeaderEpochs
+from stratalog.storage.meta_properties import decode_meta_properties, encode_meta_properties
 from stratalog.storage.partition_metadata import (
     decode_partition_metadata,
     encode_partition_metadata,

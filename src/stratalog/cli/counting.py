@@ -125,4 +125,4 @@ def result_of(by: str, fields: Sequence[Field], counts: Iterable[PartitionCount]
         return ("total", *(sums.get(field.name) for field in fields[1:]))
 
     assert fields[0].kind is Kind.TEXT, "the total stands there"
-    return Result(fields=tuple(fields), chunks=chunks(), total=total)
+    return Result(fields=tuple(fields), chunks=chunks(), total=total, runs_to_its_end=True)

@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 
 from stratalog.cli.reporter import INTERRUPTED, IO_REFUSED, exit_code_of
-from stratalog.cli.terminal import printable
+from stratalog.cli.terminal import forget_stdout, printable
 from stratalog.errors import StratalogError
 
 __all__ = ["Verbs", "main"]
@@ -54,7 +54,7 @@ class Verbs(click.Group):
             _say(str(error))
             ctx.exit(exit_code_of(error))
         except BrokenPipeError:
-            _forget_stdout()
+            forget_stdout()
             ctx.exit(0)
         except OSError as error:  # what we read is StorageError: this is where the output goes
             _say_unwritable(error)
@@ -81,14 +81,7 @@ def _say(text: str) -> None:
 
 def _say_unwritable(error: OSError) -> None:
     _say(f"cannot write: {error.strerror or error}".lower())
-    _forget_stdout()
-
-
-def _forget_stdout() -> None:
-    """Nobody reads any more: what Python still holds must not fail again when it exits."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    forget_stdout()
 
 
 def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:

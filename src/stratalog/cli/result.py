@@ -62,6 +62,9 @@ class Result:
 
     ``arrow`` gives the same rows as Arrow where there is a shorter way than over plain values. Tables
     also show ``total``, a last row, and ``notes``, lines below.
+
+    ``runs_to_its_end``: the exit code depends on all rows, so they are computed even if the reader of the
+    output has gone away.
     """
 
     fields: tuple[Field, ...]
@@ -69,6 +72,7 @@ class Result:
     arrow: Callable[[], ArrowStream] | None = None
     total: Callable[[], tuple[Any, ...] | None] = lambda: None
     notes: Callable[[], Iterable[str]] = tuple
+    runs_to_its_end: bool = False
 
 
 def chunk_of_rows(rows: Sequence[tuple[Any, ...]]) -> Chunk:

@@ -8,11 +8,20 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import unicodedata
 from functools import cache
 from typing import IO, Any, Final
 
-__all__ = ["cut", "display_width", "pad", "printable", "shows_colour", "table_width"]
+__all__ = [
+    "cut",
+    "display_width",
+    "forget_stdout",
+    "pad",
+    "printable",
+    "shows_colour",
+    "table_width",
+]
 
 _SHORT: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _PIPED_WIDTH: Final = 120
@@ -90,3 +99,11 @@ def table_width(stream: IO[Any]) -> int:
 def shows_colour(stream: IO[Any]) -> bool:
     """Whether colours are wanted: on a terminal that has them, unless ``NO_COLOR`` says no."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def forget_stdout() -> None:
+    """Send what is still buffered nowhere: the reader of the output has gone away, and flushing the buffer at
+    exit must not fail again."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

@@ -9,6 +9,8 @@ import click
 
 from stratalog.cli.render import FORMATS, check_output, choose_output, render
 from stratalog.cli.reporter import Reporter
+from stratalog.cli.result import Result
+from stratalog.cli.terminal import forget_stdout
 
 __all__ = ["Verb"]
 
@@ -41,7 +43,15 @@ class Verb(click.Command):
         check_output(output)
         reporter = ctx.obj = Reporter()
         try:
-            render(super().invoke(ctx), output, before_output=reporter.erase_progress)
+            result: Result = super().invoke(ctx)
+            try:
+                render(result, output, before_output=reporter.erase_progress)
+            except BrokenPipeError:
+                # As with head: nothing more is shown, but what was found decides the exit code.
+                forget_stdout()
+                if result.runs_to_its_end:
+                    for _ in result.chunks:
+                        pass
         finally:
             reporter.erase_progress()
         ctx.exit(reporter.exit_code)

@@ -15,7 +15,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, Final
 
 from stratalog.clock import SYSTEM_CLOCK
-from stratalog.errors import UsageError
+from stratalog.errors import StorageError, UsageError
 from stratalog.inspect.offset_range import (
     Anchor,
     Bound,
@@ -70,6 +70,7 @@ def scan(
     max_batch_bytes: int = 256 << 20,
     max_decompressed_bytes: int = DECOMPRESSED_SIZE_MAX_DEFAULT,
     file_system: FileSystem | None = None,
+    on_refused: Callable[[StorageError], None] | None = None,
 ) -> Scan:
     """Read log directories, partitions' folders or log files as columns; also in an object store, as
     ``s3://bucket/logs``.
@@ -91,6 +92,9 @@ def scan(
 
     ``views`` yields keys and values as ``binary_view`` that point into the mapped files: nothing that
     is not compressed is copied. Map only files that nobody truncates meanwhile.
+
+    A partition's folder that cannot be listed is an error; with ``on_refused`` that is called with it, and
+    the other partitions are read.
 
     The result is iterated for ``pyarrow.RecordBatch``, has ``schema``, ``to_table()`` and
     ``__arrow_c_stream__``, so that Polars, DuckDB and pyarrow take it directly.
@@ -119,7 +123,8 @@ def scan(
         from stratalog.storage.object_store import open_store
 
         file_system, listed = open_store(listed)
-    find = partial(find_sources, listed, partition_filter(topics, partitions), file_system)
+    wanted_partitions = partition_filter(topics, partitions)
+    find = partial(find_sources, listed, wanted_partitions, file_system, on_refused=on_refused)
     return Scan(find, names, wanted, selection, file_system)
 
 

@@ -96,6 +96,8 @@ class Sources:
     partitions: tuple[PartitionSource, ...]
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    #: The log directories that were named, as they were named.
+    roots: tuple[str, ...] = ()
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -120,12 +122,16 @@ def find_sources(
     file_system: FileSystem | None = None,
     *,
     cache: EndsCache | None = None,
+    on_refused: Callable[[StorageError], None] | None = None,
 ) -> Sources:
     """Everything under these paths that is wanted.
 
     First files that were named, by folder as they were named, then what lies in folders, by topic and
     partition. UsageError where one partition is there twice, and where something that was asked for is
     not there at all. ``cache`` is for who asks again and again: what it knows is not looked for.
+
+    A folder of a log directory that cannot be listed is an error; with ``on_refused`` that is called with
+    it, and the other folders are found all the same.
     """
     listed = path_list(paths)
     for _ in range(_TRIES):
@@ -134,6 +140,10 @@ def find_sources(
             finder.add(path)
         found = finder.found()
         if found is not None:
+            for error in finder.refused:
+                if on_refused is None:
+                    raise error
+                on_refused(error)
             return found
     raise StorageError(
         "commits come faster than the log directory can be listed: try again", path=listed[0]
@@ -153,6 +163,9 @@ class _Finder:
         self._places: list[TopicPartition] = []
         self._notes: list[str] = []
         self._links: list[str] = []
+        self._named_roots: list[str] = []
+        #: What the operating system said of folders that cannot be listed.
+        self.refused: list[StorageError] = []
         self._starts = LogStarts(file_system)
         self._journals = Journals(file_system, cache)
         self._roots: dict[str, str] = {}  # of folders whose directory may have commits
@@ -178,6 +191,7 @@ class _Finder:
 
     def _add_root(self, path: str, entries: list[DirEntry]) -> None:
         self._notes += root_notes(path, entries)
+        self._named_roots.append(path)
         self._journals.read(os.path.abspath(path))
         for entry in entries:
             place = parse_partition_dir(entry.name)
@@ -195,9 +209,10 @@ class _Finder:
             try:
                 self._add_partition(folder)
             except StorageError as error:
-                if error.errno != errno.ENOENT:
-                    raise
-                self._notes.append(f"{folder} was deleted meanwhile")
+                if error.errno == errno.ENOENT:
+                    self._notes.append(f"{folder} was deleted meanwhile")
+                else:
+                    self.refused.append(error)
 
     def _warn_of_link(self, folder: str, entry: DirEntry) -> None:
         """It has a name as if it were to be read."""
@@ -251,6 +266,7 @@ class _Finder:
             partitions=(*kept, *listed),
             warnings=(*self._starts.warnings, *self._journals.warnings, *self._links),
             notes=tuple(self._notes),
+            roots=tuple(self._named_roots),
         )
 
     def _hide(self) -> bool:

@@ -13,16 +13,16 @@ from datetime import UTC, datetime
 from typing import Final
 
 from stratalog.errors import CorruptionError, StorageError, UsageError
-from stratalog.manager.clean_shutdown import encode_clean_shutdown
-from stratalog.manager.meta_properties import (
+from stratalog.records.layout import INT32_MAX
+from stratalog.storage.checkpoints import decode_offsets, encode_offsets
+from stratalog.storage.clean_shutdown import encode_clean_shutdown
+from stratalog.storage.filesystem import FileLock, FileSystem, replace_file
+from stratalog.storage.kafka_uuid import format_uuid, random_uuid
+from stratalog.storage.meta_properties import (
     MetaProperties,
     decode_meta_properties,
     encode_meta_properties,
 )
-from stratalog.records.layout import INT32_MAX
-from stratalog.storage.checkpoints import decode_offsets, encode_offsets
-from stratalog.storage.filesystem import FileLock, FileSystem, replace_file
-from stratalog.storage.kafka_uuid import format_uuid, random_uuid
 from stratalog.storage.names import (
     CLEAN_SHUTDOWN,
     FOREIGN_ROOT_DIRS,

@@ -7,13 +7,11 @@ logs finishes the markers of what was decided, and aborts what was not.
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -32,9 +30,16 @@ from stratalog.records.control import ControlType, build_marker
 from stratalog.records.layout import Codec
 from stratalog.storage.filesystem import FileSystem, replace_file
 from stratalog.storage.forks import check_forks, fork_count
-from stratalog.storage.names import STRATALOG_TRANSACTIONS, TEMPORARY_SUFFIX, check_topic
+from stratalog.storage.names import STRATALOG_TRANSACTIONS, TEMPORARY_SUFFIX
 from stratalog.storage.partition_log import AppendResult, PartitionLog
 from stratalog.storage.producers import Origin
+from stratalog.storage.transaction_entries import (
+    EPOCH_MAX,
+    JournalEntry,
+    TransactionState,
+    decode_transactions,
+    encode_transactions,
+)
 from stratalog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -42,39 +47,10 @@ if TYPE_CHECKING:
 
 __all__ = ["JournalEntry", "Transaction", "TransactionJournal", "TransactionState", "latest_epoch"]
 
-_VERSION: Final = 1
-_EPOCH_MAX: Final = 2**15 - 1
 _COORDINATOR_EPOCH: Final = 0
 _BATCH_BYTES: Final = 128 << 10
 #: What a log answers with before it has changed.
 _REFUSALS: Final = (InvalidRecordError, ProducerError, UsageError, CorruptionError)
-
-
-class TransactionState(StrEnum):
-    """How far a transaction has come."""
-
-    OPEN = "open"
-    COMMITTING = "committing"
-    ABORTING = "aborting"
-    COMMITTED = "committed"
-    ABORTED = "aborted"
-
-
-_WRITTEN_DOWN: Final = (
-    TransactionState.OPEN,
-    TransactionState.COMMITTING,
-    TransactionState.ABORTING,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class JournalEntry:
-    """A transaction that is not over: who, how far it has come, and where."""
-
-    producer_id: int
-    producer_epoch: int
-    state: TransactionState
-    places: tuple[TopicPartition, ...]
 
 
 class TransactionJournal:
@@ -94,15 +70,9 @@ class TransactionJournal:
         if data is None:
             return
         try:
-            document = json.loads(data)
-            if document["version"] != _VERSION:
-                raise ValueError(f"version {document['version']}")
-            entries = [_decode(entry) for entry in document["transactions"]]
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise CorruptionError(
-                "transactions_file", f"not what it must be: {error}", path=self._path,
-                advice="remove it to go on; transactions that it named stay open in their partitions",
-            ) from None  # fmt: skip
+            entries = decode_transactions(data)
+        except CorruptionError as error:
+            raise error.located(path=self._path) from None
         self._entries = {entry.producer_id: entry for entry in entries}
 
     @property
@@ -139,12 +109,11 @@ class TransactionJournal:
     def reuse(self, producer_id: int, epoch: int) -> None:
         """A producer is done: another transaction may have its id."""
         with self._lock:
-            if epoch < _EPOCH_MAX:
+            if epoch < EPOCH_MAX:
                 self._idle.append((producer_id, epoch + 1))
 
     def _write(self, entries: dict[int, JournalEntry]) -> None:
-        document = {"version": _VERSION, "transactions": [_encode(e) for e in entries.values()]}
-        data = json.dumps(document).encode()
+        data = encode_transactions(entries.values())
         replace_file(self._file_system, self._path, self._path + TEMPORARY_SUFFIX, data)
         self._entries = entries
         self._is_stale = False
@@ -167,39 +136,6 @@ class TransactionJournal:
                 state = entry.state if is_commit else TransactionState.ABORTING
                 self.put(replace(entry, state=state, places=tuple(left)))
         self.tidy()
-
-
-def _encode(entry: JournalEntry) -> dict[str, Any]:
-    return {
-        "producer_id": entry.producer_id,
-        "producer_epoch": entry.producer_epoch,
-        "state": entry.state.value,
-        "partitions": [list(place) for place in entry.places],
-    }
-
-
-def _decode(document: dict[str, Any]) -> JournalEntry:
-    entry = JournalEntry(
-        document["producer_id"],
-        document["producer_epoch"],
-        TransactionState(document["state"]),
-        tuple(
-            TopicPartition(check_topic(topic), partition)
-            for topic, partition in document["partitions"]
-        ),
-    )
-    numbers = (
-        entry.producer_id,
-        entry.producer_epoch,
-        *(place.partition for place in entry.places),
-    )
-    if not all(type(each) is int and each >= 0 for each in numbers):
-        raise ValueError(f"numbers that none can be: {numbers}")
-    if entry.producer_id >= 2**63 or entry.producer_epoch > _EPOCH_MAX:
-        raise ValueError(f"producer {entry.producer_id}, epoch {entry.producer_epoch}")
-    if entry.state not in _WRITTEN_DOWN:
-        raise ValueError(f"a transaction that is {entry.state} is over")
-    return entry
 
 
 def _settle(log: PartitionLog | None, entry: JournalEntry, *, is_commit: bool, now_ms: int) -> bool:

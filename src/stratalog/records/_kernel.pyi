@@ -228,5 +228,13 @@ def find_time_entry(
 def note_batches(
     rows: _Buffer, count: int, state: _Buffer, offset_out: bytearray, time_out: bytearray
 ) -> tuple[int, int]: ...
+def match_entries(
+    rows: _Buffer,
+    at: int,
+    count: int,
+    state: _Buffer,
+    offset_entries: _Buffer,
+    time_entries: _Buffer,
+) -> tuple[int, int]: ...
 def replay_rows(rows: _Buffer, count: int, keep: _Buffer) -> int: ...
 def zero_run(data: _Buffer, start: int, end: int, *, guarded: bool = False) -> int: ...

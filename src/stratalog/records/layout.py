@@ -212,6 +212,38 @@ class IndexState(IntEnum):
 
 INDEX_STATE_WIDTH: Final = len(IndexState)
 
+
+class MatchState(IntEnum):
+    """What is known while index entries are held against batches, as 64-bit integers: see match_entries()."""
+
+    POSITION_BASE = 0  # where the region that was walked starts in the file
+    BASE_OFFSET = 1  # of the segment
+    OFFSET_SLOT = 2  # the next entry of the offset index
+    TIME_SLOT = 3  # and of the time index
+    ENTRY_OFFSET = 4  # of the last offset entry that was met, -1 before the first
+    LAST_OFFSET = (
+        5  # of the last batch; before the first, that of the segment before, or -2: not known
+    )
+    LEADER_EPOCH = 6  # of the last batch that has one
+    MAX_TIMESTAMP = 7  # the largest so far, -1 before the first
+    HAS_UNTIMED = 8  # whether there was a message of magic 0, which has no time
+    HAS_HORIZON = 9  # whether there was a batch with a delete horizon
+    WIDEST = 10  # how many offsets the widest batch spans
+
+
+MATCH_STATE_WIDTH: Final = len(MatchState)
+
+
+class MatchStop(IntEnum):
+    """Why match_entries() came back."""
+
+    DONE = 0
+    OFFSET_ENTRY = 1
+    TIME_ENTRY = 2
+    LEADER_EPOCH = 3
+    CONTROL = 4
+
+
 # The entries of the offset index: int32 relative offset, int32 position; and of the time index: int64
 # timestamp, int32 relative offset.
 OFFSET_ENTRY_SIZE: Final = 8

@@ -12,6 +12,7 @@ from stratalog.cli.record_columns import RECORD_COLUMNS, record_chunk, record_fi
 from stratalog.cli.reporter import Reporter
 from stratalog.cli.result import ArrowStream, Chunk, Result
 from stratalog.cli.verb import Verb
+from stratalog.errors import StorageError
 from stratalog.inspect.scan import Scan, scan
 from stratalog.records.layout import Ending
 
@@ -63,11 +64,18 @@ def command(
     """
     names = RECORD_COLUMNS if columns is None else columns
     enough = _ARROW_ROWS if limit is None else max(limit, 1)
-    settings = {**bounds, "check_crc": not no_crc}
+    refused: dict[str, StorageError] = {}  # by folder: those are looked for more than once
+    settings = {
+        **bounds,
+        "check_crc": not no_crc,
+        "on_refused": lambda error: refused.setdefault(error.path, error),
+    }
     as_arrow = scan(paths, columns=names, batch_rows=min(enough, _ARROW_ROWS), **settings)
     stored = dict.fromkeys("timestamp_ms" if name == "timestamp" else name for name in names)
     as_values = as_arrow.with_columns(tuple(stored), batch_rows=min(enough, _TEXT_ROWS))
     reporter.begin(as_arrow.sources)
+    for error in refused.values():
+        reporter.fail(error)
     return Result(
         fields=record_fields(columns),
         chunks=_chunks(as_values, names, limit, reporter),
@@ -105,8 +113,9 @@ def _reported(
     if limit == 0:
         return
     records.progress = reporter.progress
+    before = reporter.error
     yield from reporter.until_failure(items)
-    for end in records.ends[: -1 if reporter.error is not None else None]:
+    for end in records.ends[: -1 if reporter.error is not before else None]:
         if end.pause.ending == Ending.INCOMPLETE:
             reporter.warn_torn(end)
     for path in records.vanished:

@@ -12,6 +12,7 @@ from stratalog.cli.reporter import Reporter
 from stratalog.cli.result import Field, Kind, Result
 from stratalog.cli.verb import Verb
 from stratalog.clock import SYSTEM_CLOCK
+from stratalog.errors import StorageError
 from stratalog.inspect.count_partition import PartitionCount, count_partition
 from stratalog.inspect.offset_range import WHOLE, parse_offsets
 from stratalog.inspect.partition_filter import partition_filter
@@ -64,8 +65,11 @@ def command(
     damaged, what stands before the damage is counted.
     """
     wanted = WHOLE if offsets is None else parse_offsets(offsets, SYSTEM_CLOCK.now_ms())
-    sources = find_sources(paths, partition_filter(topics, partitions))
+    refused: list[StorageError] = []
+    sources = find_sources(paths, partition_filter(topics, partitions), on_refused=refused.append)
     reporter.begin(sources)
+    for error in refused:
+        reporter.fail(error)
     by = by or ("partition" if sources.has_folders else "file")
 
     def count(source: PartitionSource, done: int) -> PartitionCount:

@@ -11,6 +11,7 @@ from stratalog.cli.options import limits, partitions
 from stratalog.cli.reporter import Reporter
 from stratalog.cli.result import Field, Kind, Result
 from stratalog.cli.verb import Verb
+from stratalog.errors import StorageError
 from stratalog.inspect.count_partition import PartitionCount, count_partition, size_partition
 from stratalog.inspect.partition_filter import partition_filter
 from stratalog.inspect.sources import PartitionSource, find_sources
@@ -72,8 +73,11 @@ def command(
     a segment begins with, and the latest of all. Files that are not known are told on stderr, and
     left alone.
     """
-    sources = find_sources(paths, partition_filter(topics, partitions))
+    refused: list[StorageError] = []
+    sources = find_sources(paths, partition_filter(topics, partitions), on_refused=refused.append)
     reporter.begin(sources)
+    for error in refused:
+        reporter.fail(error)
     for note in sources.notes:
         reporter.note(note)
 

@@ -1,18 +1,18 @@
-"""``stratalog spark verify``: every CRC and record of log directories, checked on all cores."""
+"""``stratalog spark verify``: every file of log directories, checked on all cores."""
 
 from __future__ import annotations
 
-import errno
 from typing import Any
 
 import click
 
 from stratalog.cli.commands.spark_verb import SparkVerb, result_of_rows, session_of
-from stratalog.cli.commands.verify import FIELDS, row_of, sentence_of
+from stratalog.cli.commands.verify import FIELDS, errors_of, row_of, sentence_of
 from stratalog.cli.options import limits, partitions
 from stratalog.cli.reporter import Reporter
 from stratalog.cli.result import Result
 from stratalog.errors import StorageError
+from stratalog.inspect.partition_filter import partition_filter
 
 __all__ = ["command"]
 
@@ -20,7 +20,9 @@ __all__ = ["command"]
 @click.command("verify", cls=SparkVerb)
 @partitions
 @click.option("--deep", is_flag=True, help="Decompress and decode every record, too.")
-@click.option("--gaps", is_flag=True, help="Note missing offsets. Compaction leaves some, rightly.")
+@click.option(
+    "--gaps", is_flag=True, help="Note offsets missing inside segments, as compaction leaves them."
+)
 @limits
 @click.pass_context
 def command(
@@ -32,10 +34,10 @@ def command(
     partitions: str | None,
     **settings: Any,
 ) -> Result:
-    """Check every CRC, the order of offsets, and the lengths and counts of batches: what 'stratalog
-    verify' answers.
+    """Check every file of log directories, and whether records are missing: the rows of 'stratalog verify'.
 
-    Tasks are cut by bytes, at batches: one large segment is several.
+    Data files are checked in tasks of about the same size: a large segment is several. The other files
+    are checked on the driver.
     """
     from stratalog.spark.jobs.log_paths import LogPaths
     from stratalog.spark.jobs.verify_plan import verify_logs
@@ -43,18 +45,14 @@ def command(
 
     reporter: Reporter = ctx.obj
     logs = LogPaths.of(paths)
-    sources = logs.sources(topics, partitions)
+    wanted = partition_filter(topics, partitions)
+    refused: list[StorageError] = []
+    sources = logs.sources_of(wanted, refused.append)
     reporter.begin(sources)
+    for error in refused:
+        reporter.fail(error)
     for note in sources.notes:
         reporter.note(note)
-    listed = {path for each in sources.partitions if each.is_listed for path in each.segments}
-
-    def refused(error: StorageError) -> None:
-        if error.errno == errno.ENOENT and error.path in listed:
-            reporter.warn_vanished(error.path)
-        else:
-            reporter.fail(error)
-
     with session_of(ctx) as spark:
         reporter.start_work()
         reports = list(
@@ -62,8 +60,10 @@ def command(
                 spark,
                 sources,
                 Verifying(logs, **settings),
+                wanted=wanted,
+                refused=tuple(refused),
                 progress=reporter.progress,
-                on_error=refused,
+                on_error=errors_of(sources, reporter),
             )
         )
     if any(report.status != "ok" for report in reports):

@@ -1,9 +1,9 @@
-"""``stratalog verify``: whether every byte of log directories and log files is what it must be."""
+"""``stratalog verify``: checks every file of log directories, and whether records are missing."""
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -16,9 +16,11 @@ from stratalog.cli.verb import Verb
 from stratalog.errors import StorageError
 from stratalog.inspect.partition_filter import partition_filter
 from stratalog.inspect.sources import Sources, find_sources
-from stratalog.inspect.verify import FileReport, Finding, verify_files
+from stratalog.inspect.verify import FileReport, Finding
+from stratalog.inspect.verify.directory import LocalCheck, metadata_sources, verify_sources
+from stratalog.storage.filesystem import OsFileSystem
 
-__all__ = ["FIELDS", "command", "row_of", "sentence_of"]
+__all__ = ["FIELDS", "command", "errors_of", "row_of", "sentence_of"]
 
 FIELDS: Final = (
     Field("path", Kind.TEXT),
@@ -31,13 +33,18 @@ FIELDS: Final = (
     Field("size_bytes", Kind.INTEGER),
     Field("unchecked_bytes", Kind.INTEGER),
     Field("findings", Kind.JSON, in_table=False),
+    Field("kind", Kind.TEXT),
 )
+_COUNTS: Final = ("records", "control_records", "batches")
+_PLAIN: Final = tuple(field.name for field in FIELDS if field.name not in ("findings", "kind"))
 
 
 @click.command("verify", cls=Verb)
 @partitions
 @click.option("--deep", is_flag=True, help="Decompress and decode every record, too.")
-@click.option("--gaps", is_flag=True, help="Note missing offsets. Compaction leaves some, rightly.")
+@click.option(
+    "--gaps", is_flag=True, help="Note offsets missing inside segments, as compaction leaves them."
+)
 @limits
 @click.pass_obj
 def command(
@@ -49,27 +56,42 @@ def command(
     partitions: str | None,
     **settings: Any,
 ) -> Result:
-    """Check every CRC, the order of offsets, and the lengths and counts of batches.
+    """Check every file of log directories, and whether records are missing.
 
-    One row a file, and every finding with its position. Exit code 1 where there is one, a torn tail
-    included; notes are none. Segments of one folder are checked in the order of their offsets, records
-    below a log's start, too.
+    Data files: every CRC, the order of offsets, the lengths and counts of batches. Indexes, producer
+    snapshots, leader epochs and checkpoints: their format, and that they agree with the data. Prints
+    a row for each file, and every finding with its position and its remedy. The exit code is 1 if
+    there is a finding, a torn tail included; notes are not findings.
     """
-    reports: list[FileReport] = []
-    sources = find_sources(paths, partition_filter(topics, partitions))
+    files = OsFileSystem()
+    wanted = partition_filter(topics, partitions)
+    refused: list[StorageError] = []
+    sources = find_sources(paths, wanted, on_refused=refused.append)
     reporter.begin(sources)
+    for error in refused:
+        reporter.fail(error)
     for note in sources.notes:
         reporter.note(note)
+    reports: list[FileReport] = []
+    found = verify_sources(
+        sources,
+        LocalCheck(files, reporter.progress, **settings),
+        wanted=wanted,
+        refused=tuple(refused),
+        metadata=metadata_sources(sources, wanted, files),
+        file_system=files,
+        on_error=errors_of(sources, reporter),
+    )
     return Result(
         fields=FIELDS,
-        chunks=_chunks(sources, settings, reports, reporter),
+        chunks=_chunks(found, reports, reporter),
         notes=lambda: [sentence_of(finding) for report in reports for finding in report.findings],
+        runs_to_its_end=True,
     )
 
 
-def _chunks(
-    sources: Sources, settings: dict[str, Any], reports: list[FileReport], reporter: Reporter
-) -> Iterator[Chunk]:
+def errors_of(sources: Sources, reporter: Reporter) -> Callable[[StorageError], None]:
+    """Report what cannot be read: as a warning if it was deleted after its folder was listed."""
     listed = {path for each in sources.partitions if each.is_listed for path in each.segments}
 
     def refused(error: StorageError) -> None:
@@ -78,9 +100,13 @@ def _chunks(
         else:
             reporter.fail(error)
 
-    for report in verify_files(
-        sources.files, **settings, progress=reporter.progress, on_error=refused
-    ):
+    return refused
+
+
+def _chunks(
+    found: Iterable[FileReport], reports: list[FileReport], reporter: Reporter
+) -> Iterator[Chunk]:
+    for report in found:
         reports.append(report)
         if report.status != "ok":
             reporter.found()
@@ -89,8 +115,11 @@ def _chunks(
 
 def row_of(report: FileReport) -> tuple[Any, ...]:
     """A file as a row of these fields."""
-    *names, _ = (field.name for field in FIELDS)
-    return (*(getattr(report, name) for name in names), [_nested(f) for f in report.findings])
+    values = {name: getattr(report, name) for name in _PLAIN}
+    if not report.has_batches:
+        values |= dict.fromkeys(_COUNTS)
+    findings = [_nested(finding) for finding in report.findings]
+    return (*values.values(), findings, report.kind.value)
 
 
 def _nested(finding: Finding) -> dict[str, Any]:
@@ -104,7 +133,9 @@ def sentence_of(finding: Finding) -> str:
     offset = "" if finding.offset is None else f", offset {finding.offset}"
     advice = "" if finding.advice is None else f"; {finding.advice}"
     size = f", {finding.size_bytes} bytes" if finding.size_bytes else ""
+    # Without a size, the finding is about the file as a whole.
+    at = f" at byte {finding.position}" if finding.position or size else ""
     return (
-        f"{finding.severity}: {finding.path} at byte {finding.position}{offset}{size}: "
+        f"{finding.severity}: {finding.path}{at}{offset}{size}: "
         f"{finding.detail} ({finding.reason}){advice}"
     )

@@ -30,6 +30,7 @@ from stratalog.records._reference.encode import (
     restamp,
     write_batch_header,
 )
+from stratalog.records._reference.entries import match_entries
 from stratalog.records._reference.headers import copy, count, walk, zero_run
 from stratalog.records._reference.index import note_batches, replay_rows
 from stratalog.records._reference.lookup import (
@@ -64,6 +65,7 @@ __all__ = [
     "find_timed",
     "find_timestamp",
     "hash_keys",
+    "match_entries",
     "murmur2",
     "note_batches",
     "place_plain",

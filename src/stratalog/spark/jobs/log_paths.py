@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import glob
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from stratalog.errors import StorageError, UsageError
@@ -73,9 +73,13 @@ class LogPaths:
         """What lies there and is wanted."""
         return self.sources_of(partition_filter(topics, partitions))
 
-    def sources_of(self, wanted: PartitionFilter) -> Sources:
+    def sources_of(
+        self,
+        wanted: PartitionFilter,
+        on_refused: Callable[[StorageError], None] | None = None,
+    ) -> Sources:
         file_system, paths = self.opened()
-        found = find_sources(paths, wanted, file_system)
+        found = find_sources(paths, wanted, file_system, on_refused=on_refused)
         for source in found.partitions:
             # What was named and is not there is said now, and not when a session has started.
             for path in () if source.is_listed else source.segments:

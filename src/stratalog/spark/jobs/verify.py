@@ -1,11 +1,12 @@
-"""``verify``: whether every byte is what it must be, in tasks by bytes: several within one large segment."""
+"""``verify``: every file of log directories checked, in tasks by bytes: several within one large segment."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from stratalog.inspect.partition_filter import Partitions, Topics
+from stratalog.errors import StorageError
+from stratalog.inspect.partition_filter import Partitions, Topics, partition_filter
 from stratalog.inspect.sources import Paths
 from stratalog.spark.jobs.frames import frame_of
 from stratalog.spark.jobs.log_paths import LogPaths
@@ -26,7 +27,7 @@ _FINDING: Final = (
 _DDL: Final = (
     "path string, topic string, partition int, status string, records bigint, "
     "control_records bigint, batches bigint, size_bytes bigint, unchecked_bytes bigint, "
-    f"findings array<{_FINDING}>"
+    f"findings array<{_FINDING}>, kind string"
 )
 
 
@@ -41,29 +42,38 @@ def verify(
     store: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> DataFrame:
-    """Check every CRC, the order of offsets within and across segments, and the lengths and counts of
-    batches: a row a file, with what was found. ``deep`` decodes every record, too; ``gaps`` notes missing
-    offsets. The answer is that of ``stratalog verify``."""
+    """Check every file of log directories, and whether records are missing: a row for each file, with its
+    findings. ``deep`` also decodes every record; ``gaps`` notes offsets that are missing inside segments.
+    The rows are those of ``stratalog verify``."""
     logs = LogPaths.of(paths, store)
     verifying = Verifying(logs, deep=deep, gaps=gaps)
+    wanted = partition_filter(topics, partitions)
+    refused: list[StorageError] = []
+    sources = logs.sources_of(wanted, refused.append)
     rows = [
         (
             report.path,
             report.topic,
             report.partition,
             report.status,
-            report.records,
-            report.control_records,
-            report.batches,
+            report.records if report.has_batches else None,
+            report.control_records if report.has_batches else None,
+            report.batches if report.has_batches else None,
             report.size_bytes,
             report.unchecked_bytes,
             [
                 (f.position, f.severity, f.reason, f.detail, f.advice, f.offset, f.size_bytes)
                 for f in report.findings
             ],
+            report.kind.value,
         )
         for report in verify_logs(
-            spark, logs.sources(topics, partitions), verifying, progress=progress
+            spark,
+            sources,
+            verifying,
+            wanted=wanted,
+            refused=tuple(refused),
+            progress=progress,
         )
     ]
     return frame_of(spark, rows, _DDL)

@@ -11,7 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from stratalog.errors import StratalogError
-from stratalog.inspect.verify import FileReport, verify_file
+from stratalog.inspect.verify import FileReport
+from stratalog.inspect.verify.batch_facts import SegmentFacts
+from stratalog.inspect.verify.data_file import check_file
+from stratalog.inspect.verify.index_files import NO_INDEXES, load_indexes
 from stratalog.records.layout import INT32_MAX
 from stratalog.spark.jobs.file_parts import FilePart
 from stratalog.spark.jobs.log_paths import LogPaths
@@ -19,7 +22,14 @@ from stratalog.spark.jobs.refusals import each_or_error
 from stratalog.storage.filesystem import FileSystem
 from stratalog.storage.names import parse_data_name
 
-__all__ = ["PartToVerify", "VerifiedPart", "Verifying", "merge_reports", "verify_parts"]
+__all__ = [
+    "PartToVerify",
+    "VerifiedPart",
+    "Verifying",
+    "merge_facts",
+    "merge_reports",
+    "verify_parts",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +53,8 @@ class PartToVerify:
     part: FilePart
     is_last_segment: bool
     expected_offset: int = -1
+    #: Whether the indexes of the segment are compared with the batches.
+    with_indexes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +64,7 @@ class VerifiedPart:
     number: int
     part: FilePart
     report: FileReport
+    facts: SegmentFacts
 
 
 def verify_parts(
@@ -63,8 +76,14 @@ def verify_parts(
 
 
 def _verify(verifying: Verifying, each: PartToVerify, file_system: FileSystem) -> VerifiedPart:
-    report = verify_file(
-        each.part.path,
+    path = each.part.path
+    name = parse_data_name(os.path.basename(path))
+    indexes = NO_INDEXES
+    if each.with_indexes and name is not None and not name.is_v07:
+        indexes = load_indexes(file_system, path, name.base_offset)
+    report, facts = check_file(
+        path,
+        indexes=indexes,
         deep=verifying.deep,
         gaps=verifying.gaps,
         is_last_segment=each.is_last_segment,
@@ -76,7 +95,7 @@ def _verify(verifying: Verifying, each: PartToVerify, file_system: FileSystem) -
         start=each.part.start,
         end=each.part.end,
     )
-    return VerifiedPart(each.number, each.part, report)
+    return VerifiedPart(each.number, each.part, report, facts)
 
 
 def merge_reports(
@@ -124,6 +143,17 @@ def merge_reports(
         next_offset=expected,
         findings=found,
     )
+
+
+def merge_facts(parts: Sequence[VerifiedPart]) -> SegmentFacts | None:
+    """What the batches of a file say about its other files; None where only one walk could tell."""
+    facts = parts[0].facts
+    for each in parts[1:]:
+        joined = facts.followed_by(each.facts)
+        if joined is None:
+            return None
+        facts = joined
+    return facts
 
 
 def _base_of(report: FileReport) -> int:

@@ -1,21 +1,25 @@
-"""Is every byte of these files what it must be? Findings are values; only the system refusing raises.
+"""Checks one data file: every CRC, the order of offsets, the counts and lengths of batches.
 
-The default checks every CRC, the order of offsets, and the counts and lengths of batches that are not
-compressed; ``deep`` also decompresses and decodes every record. A damaged batch whose size can be believed
-is reported and passed over; where the size cannot be believed, nothing behind it is checked, and the
-finding says how many bytes that are.
+Findings are values; an exception is raised only where the operating system refuses. The default checks
+every CRC, the order of offsets, and the counts and lengths of batches that are not compressed; ``deep``
+also decompresses and decodes every record. A damaged batch whose size can be trusted is reported and passed
+over. Where the size cannot be trusted, the rest of the file is not checked, and the finding says how many
+bytes that are.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, Literal
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 from stratalog.errors import StorageError
 from stratalog.inspect.counter import Counter
 from stratalog.inspect.segment_order import is_last_segment, segments_in_order
+from stratalog.inspect.verify.batch_facts import BatchObserver, SegmentFacts
+from stratalog.inspect.verify.index_files import NO_INDEXES, SegmentIndexes
+from stratalog.inspect.verify.report import FileReport, Finding, Severity
 from stratalog.records import kernel
 from stratalog.records.columns import Pause
 from stratalog.records.compression import DECOMPRESSED_SIZE_MAX_DEFAULT
@@ -26,10 +30,7 @@ from stratalog.storage.hidden_batches import judged
 from stratalog.storage.log_file import LogFile, Window, open_log_file
 from stratalog.storage.walk_file import Progress, entry_size, walk_windows
 
-__all__ = ["FileReport", "Finding", "Severity", "Status", "verify_file", "verify_files"]
-
-Severity = Literal["damage", "torn_tail", "note"]
-Status = Literal["ok", "torn", "damaged"]
+__all__ = ["CheckedFile", "check_file", "verify_file", "verify_files"]
 
 #: Of what has these, the size is not to be believed either: the next batch cannot be found.
 _SIZE_UNKNOWN: Final = {Reason.SIZE_TOO_SMALL, Reason.SIZE_TOO_LARGE, Reason.UNKNOWN_MAGIC}
@@ -37,47 +38,11 @@ _SIZE_UNKNOWN: Final = {Reason.SIZE_TOO_SMALL, Reason.SIZE_TOO_LARGE, Reason.UNK
 _FINDINGS_MAX: Final = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One thing that is not as it must be: where, why, how much of the file it concerns, what to do.
+class CheckedFile(NamedTuple):
+    """The report on a data file, and what its batches say about the other files of the segment."""
 
-    ``reason`` is the stable name for programs; ``offset`` is what the batch says of itself, None where
-    that cannot be read. A *note* is worth knowing and not wrong.
-    """
-
-    path: str
-    position: int
-    severity: Severity
-    reason: str
-    detail: str
-    advice: str | None
-    offset: int | None
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileReport:
-    """What was checked of one file, and what was found. Records and batches are the sound ones."""
-
-    path: str
-    topic: str | None
-    partition: int | None
-    records: int
-    control_records: int
-    batches: int
-    size_bytes: int
-    unchecked_bytes: int
-    next_offset: int
-    findings: tuple[Finding, ...]
-    #: The base offset of the first sound batch; None where there is none.
-    first_offset: int | None = None
-
-    @property
-    def status(self) -> Status:
-        severities = {finding.severity for finding in self.findings}
-        if "damage" in severities:
-            return "damaged"
-        return "torn" if "torn_tail" in severities else "ok"
+    report: FileReport
+    facts: SegmentFacts
 
 
 def verify_files(
@@ -132,13 +97,19 @@ def _shifted(progress: Progress, done: int) -> Progress:
     return lambda position: progress(done + position)
 
 
-def verify_file(
+def verify_file(path: str, **settings: Any) -> FileReport:
+    """Verify one data file by itself: see ``check_file`` for the settings."""
+    return check_file(path, **settings).report
+
+
+def check_file(
     path: str,
     *,
     deep: bool = False,
     gaps: bool = False,
     is_last_segment: bool = True,
     expected_offset: int = -1,
+    indexes: SegmentIndexes = NO_INDEXES,
     file_system: FileSystem | None = None,
     max_batch_bytes: int = 256 << 20,
     max_decompressed_bytes: int = DECOMPRESSED_SIZE_MAX_DEFAULT,
@@ -146,12 +117,13 @@ def verify_file(
     progress: Progress | None = None,
     start: int = 0,
     end: int | None = None,
-) -> FileReport:
+) -> CheckedFile:
     """Verify one file, or the batches from the one at ``start`` on, as if it ended at ``end``.
 
     No offset may lie below ``expected_offset``, nor below the base offset in the file's name. A torn
     tail is damage unless this is the last segment of its partition. With ``gaps``, every place where
-    offsets are missing is noted. After ``findings_max`` findings the rest is not checked.
+    offsets are missing is noted. After ``findings_max`` findings the rest is not checked. The entries
+    of ``indexes`` are compared with the batches; that is for ``index_reports`` to judge.
     """
     with open_log_file(path, file_system) as log_file:
         if end is not None:
@@ -165,7 +137,10 @@ def verify_file(
             max_batch_bytes=max_batch_bytes,
             max_decompressed_bytes=max_decompressed_bytes,
         )
-        verifier = _Verifier(log_file, counter, findings_max, is_last_segment=is_last_segment)
+        observer = BatchObserver(log_file.base_offset, indexes, start)
+        verifier = _Verifier(
+            log_file, counter, observer, findings_max, is_last_segment=is_last_segment
+        )
         *_, pause = walk_windows(
             log_file,
             verifier.step,
@@ -178,7 +153,7 @@ def verify_file(
         if base_offset >= 0 and start == 0 and end is None:
             verifier.note_width(counter.expected_offset - 1 - base_offset)
         place = log_file.topic_partition
-        return FileReport(
+        report = FileReport(
             path=path,
             topic=None if place is None else place.topic,
             partition=None if place is None else place.partition,
@@ -187,19 +162,32 @@ def verify_file(
             batches=counter.batches,
             size_bytes=log_file.size,
             unchecked_bytes=log_file.size - pause.position,
-            next_offset=counter.expected_offset,
+            next_offset=_end_v07(log_file) if log_file.is_v07 else counter.expected_offset,
             findings=tuple(verifier.findings),
             first_offset=counter.first_offset,
         )
+        return CheckedFile(report, observer.facts())
+
+
+def _end_v07(log_file: LogFile) -> int:
+    """Offsets of 0.7 are positions: the next segment begins where this one ends."""
+    return -1 if log_file.base_offset is None else log_file.base_offset + log_file.size
 
 
 class _Verifier:
-    """Takes the counter's steps, notes what is wrong, and goes on behind it where that is possible."""
+    """Takes the counter's steps, notes what is wrong, and goes on after it where that is possible."""
 
     def __init__(
-        self, log_file: LogFile, counter: Counter, findings_max: int, *, is_last_segment: bool
+        self,
+        log_file: LogFile,
+        counter: Counter,
+        observer: BatchObserver,
+        findings_max: int,
+        *,
+        is_last_segment: bool,
     ) -> None:
         self._log_file = log_file
+        self._observer = observer
         self._counter = counter
         self._findings_max = findings_max
         self._is_last_segment = is_last_segment
@@ -209,6 +197,12 @@ class _Verifier:
     def step(self, window: Window, at: int) -> Pause:
         while True:
             pause = self._counter.step(window, at)
+            if not self._log_file.is_v07:
+                try:
+                    self._observer.note(window, at, pause.position)
+                except BufferError:
+                    # Counted already: the rest is read, and of this part nothing is compared.
+                    self._observer.miss()
             if pause.ending != Ending.CORRUPT or pause.reason in _SIZE_UNKNOWN:
                 return pause
             try:
@@ -234,6 +228,7 @@ class _Verifier:
             self._note(_with_detail(pause, missing), position, 0, "note", offset)
             self._counter.expected_offset = -1 if offset is None else offset
             return pause.position
+        self._observer.miss()
         self._note(pause, position, size, "damage", offset)
         if pause.reason == Reason.OFFSET_ORDER and header is not None:
             # Those behind it are measured by this one: one finding for one break in the order.
@@ -249,8 +244,11 @@ class _Verifier:
         if torn:
             end = judged(self._log_file, end)
         if end.ending == Ending.INCOMPLETE:
+            if not torn:
+                self._observer.miss()
             self._note(end, end.position, rest, "torn_tail" if torn else "damage", None)
             return
+        self._observer.miss()
         sentence = f"{end.detail or end.error().detail}; {rest} bytes from here on were not checked"
         self._note(_with_detail(end, sentence), end.position, rest, "damage", None)
 
