@@ -37,7 +37,8 @@ def rows(frame: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("job", [jobs.count, jobs.stat, jobs.verify])
 def test_questions(spark, store, job):
     found = rows(job(spark, WHERE, store=store))
-    wanted = rows(job(spark, LOCAL))
+    # The bucket holds the folders of partitions, not the files of the root.
+    wanted = [row for row in rows(job(spark, LOCAL)) if row["topic"] is not None]
     assert found
     for each in (*found, *wanted):
         if "path" in each:
