@@ -60,7 +60,7 @@ class Life:
         """What it said, for people."""
         if "started" in line:
             self.pid = line["started"]
-            return f"driver {self.pid} runs, Spark {line['spark']}"
+            return f"driver {self.pid} runs, Spark {line['spark']}; the first batches start its workers"
         if "totals" in line:
             self.totals = {name: tuple(numbers) for name, numbers in line["totals"].items()}
             return None

@@ -5,7 +5,7 @@ draw fresh ones from the seed that they print (see ``tests/scale.py``). All test
 worker, so that one Java serves them all.
 
 A test says ``record_property("counted: power cuts", 1234)``; the numbers of all tests are added up, also
-where workers ran them, and printed at the end together with the number of tests and the time they took.
+where workers ran them, and printed at the end together with the number of tests.
 """
 
 from __future__ import annotations
@@ -90,14 +90,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             for name, count in report.user_properties:
                 if name.startswith(_PREFIX):
                     totals[name.removeprefix(_PREFIX)] += count
+    if not IS_QUICK:
+        terminalreporter.write_line(_seed_line())
     if not totals:
         return
     terminalreporter.section("counted in the tests that passed")
     lines = [f"{count:>12,} {name}" for name, count in sorted(totals.items())]
     for line in lines:
         terminalreporter.write_line(line)
-    if not IS_QUICK:
-        terminalreporter.write_line(_seed_line())
     if "STRATALOG_COUNTS" in os.environ:
         with Path(os.environ["STRATALOG_COUNTS"]).open("a") as counts:
             print(*lines, sep="\n", file=counts)
