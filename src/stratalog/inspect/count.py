@@ -6,14 +6,15 @@ from dataclasses import dataclass, replace
 
 from stratalog.inspect.counter import Counter
 from stratalog.inspect.times import LatestTime, first_time
+from stratalog.records.columns import Pause
 from stratalog.records.compression import DECOMPRESSED_SIZE_MAX_DEFAULT
-from stratalog.records.layout import Check, Ending
+from stratalog.records.layout import Check, Ending, Reason
 from stratalog.storage.filesystem import FileSystem
 from stratalog.storage.hidden_batches import judged
 from stratalog.storage.log_file import LogFile, open_log_file
 from stratalog.storage.walk_file import FileEnd, Progress, walk_windows
 
-__all__ = ["FileCount", "count_file", "next_offset"]
+__all__ = ["FileCount", "count_file", "ending_below", "next_offset"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +111,16 @@ def count_file(
             else None,
             last_time=None if latest is None else latest.value,
         )
+
+
+def ending_below(count: FileCount, limit: int | None) -> FileCount:
+    """The count of a file behind which a segment begins at ``limit``: damaged where it reaches that far. No
+    CRC covers an offset, and nothing else proves that of the last batch wrong."""
+    if limit is None or not count.end.is_clean or count.next_offset <= limit:
+        return count
+    detail = f"the last batch reaches offset {count.next_offset - 1}, and the next segment begins at {limit}"
+    pause = Pause(count.end.pause.position, Ending.CORRUPT, Reason.OFFSET_ORDER, detail)
+    return replace(count, end=replace(count.end, pause=pause))
 
 
 def next_offset(log_file: LogFile, expected_offset: int, position: int) -> int:

@@ -14,14 +14,14 @@ from typing import Literal
 
 from stratalog.errors import StorageError
 from stratalog.inspect.bounds import Bounds, bounds_of, spans_within
-from stratalog.inspect.count import FileCount, count_file
+from stratalog.inspect.count import FileCount, count_file, ending_below
 from stratalog.inspect.count_within import count_within
 from stratalog.inspect.offset_range import WHOLE, OffsetRange
 from stratalog.inspect.segment_order import SegmentSpan, segment_spans
-from stratalog.inspect.sources import PartitionSource, vanished, with_fresh_listing
+from stratalog.inspect.sources import PartitionSource, relisted, vanished, with_fresh_listing
 from stratalog.records.columns import Pause
 from stratalog.records.compression import DECOMPRESSED_SIZE_MAX_DEFAULT
-from stratalog.records.layout import Ending
+from stratalog.records.layout import Ending, Reason
 from stratalog.storage.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.walk_file import FileEnd, Progress
 
@@ -155,6 +155,17 @@ class _Counting:
     on_error: Callable[[StorageError], None] | None
 
     def count(self, source: PartitionSource) -> PartitionCount:
+        while True:
+            counted = self._count(source)
+            if not source.is_listed or not any(map(_breaks_order, counted.segments)):
+                return counted
+            # Compaction may have put one segment in the place of several since they were listed.
+            fresh = relisted(source, self.file_system)
+            if fresh.segments == source.segments:
+                return counted
+            source = fresh
+
+    def _count(self, source: PartitionSource) -> PartitionCount:
         bounds = bounds_of(source, self.wanted, self.file_system)
         if self.every_segment:
             spans = segment_spans(source.segments)
@@ -172,6 +183,7 @@ class _Counting:
                 unread_files += 1
                 continue
             done += file.size_bytes
+            file = ending_below(file, span.next_offset)
             counts.append(SegmentCount(file, span.path == source.segments[-1]))
         start_offset = _start_offset(source, counts)
         end_offset = counts[-1].file.next_offset if counts else 0
@@ -203,7 +215,12 @@ class _Counting:
             max_batch_bytes=self.max_batch_bytes,
             max_decompressed_bytes=self.max_decompressed_bytes,
             progress=progress,
+            below=span.next_offset,
         )
+
+
+def _breaks_order(segment: SegmentCount) -> bool:
+    return segment.file.end.pause.reason == Reason.OFFSET_ORDER
 
 
 def _start_offset(source: PartitionSource, counts: list[SegmentCount]) -> int:

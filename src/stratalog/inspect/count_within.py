@@ -32,9 +32,11 @@ def count_within(
     max_batch_bytes: int = 256 << 20,
     max_decompressed_bytes: int = DECOMPRESSED_SIZE_MAX_DEFAULT,
     progress: Progress | None = None,
+    below: int | None = None,
 ) -> FileCount:
     """Count the records of a file that lie within bounds, as ``count_file`` does; offsets and times are
-    those of records, and batches those that have one. CRCs are not checked."""
+    those of records, and batches those that have one. CRCs are not checked. The next segment begins at
+    ``below``."""
     decoder = RegionDecoder(
         Selection(
             columns=_COLUMNS,
@@ -53,7 +55,7 @@ def count_within(
         # Only its beginning is left out: the log's end is told, too.
         (span,) = segment_spans((path,))
         start, _ = part_within(span, replace(bounds, end=None), log_file.size, file_system)
-        for pause in decode_file(log_file, decoder, progress, start=start):
+        for pause in decode_file(log_file, decoder, progress, start=start, below=below):
             seen.add(decoder.take())
             end = pause
         end = judged(log_file, end)

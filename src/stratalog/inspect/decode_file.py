@@ -18,9 +18,11 @@ def decode_file(
     *,
     start: int = 0,
     expected_offset: int | None = None,
+    below: int | None = None,
 ) -> Iterator[Pause]:
-    """Decode a file from the batch at ``start`` on; the caller takes the columns at every pause. Last comes
-    the file's end. That batch lies at or above ``expected_offset``: what its name says, unless given."""
+    """Decode a file from the batch at ``start`` on; the caller takes the columns at every pause. The last
+    pause is the end of the file. All offsets lie at or above ``expected_offset`` (default: the base offset in
+    the file's name) and below ``below``, where the next segment begins."""
 
     def step(window: Window, at: int) -> Pause:
         if log_file.is_v07:
@@ -32,7 +34,7 @@ def decode_file(
 
     if expected_offset is None:
         expected_offset = -1 if log_file.base_offset is None else log_file.base_offset
-    decoder.expect(expected_offset)
+    decoder.expect(expected_offset, below)
     return walk_windows(
         log_file,
         step,

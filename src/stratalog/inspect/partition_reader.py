@@ -79,13 +79,22 @@ class PartitionReader:
                     continue
                 part = part_within(span, bounds, log_file.size, self._file_system)
                 decoder = self._decoder_for(bounds)
-                yield from self._file(log_file, decoder, *part)
+                yield from self._file(log_file, decoder, *part, span.next_offset)
                 end = self.ends[-1]
                 is_last = span.path == source.segments[-1]
                 if is_last:
                     end = self.ends[-1] = replace(end, pause=judged(log_file, end.pause))
             reached = max(reached, decoder.expected_offset)
             is_torn = is_last and end.pause.ending == Ending.INCOMPLETE
+            if end.pause.reason == Reason.OFFSET_ORDER and source.is_listed:
+                fresh = relisted(source, self._file_system)
+                if fresh.segments != source.segments:
+                    # Compaction put one segment in the place of several: it may reach further than the old
+                    # listing says.
+                    source, bounds = fresh, _behind(bounds, span, reached)
+                    spans = deque(spans_within(source, bounds, self._file_system))
+                    self.ends.pop()
+                    continue
             if not end.is_clean and not is_torn:
                 if _is_hidden(source, end.pause, decoder.expected_offset):
                     return
@@ -121,9 +130,15 @@ class PartitionReader:
         return self._decoder
 
     def _file(
-        self, log_file: LogFile, decoder: RegionDecoder, start: int, limit: int
+        self,
+        log_file: LogFile,
+        decoder: RegionDecoder,
+        start: int,
+        limit: int,
+        next_offset: int | None,
     ) -> Iterator[tuple[LogFile, Taken]]:
-        """The batches of a file from ``start`` up to ``limit``, which is a batch's end."""
+        """The batches of a file from ``start`` up to ``limit``, which is a batch's end. The next segment
+        begins at ``next_offset``."""
         done = self.bytes_read - start
 
         def note(position: int) -> None:
@@ -133,7 +148,7 @@ class PartitionReader:
         expected = None
         while True:
             for pause in self._decode(
-                replace(log_file, size=limit), decoder, note, start, expected
+                replace(log_file, size=limit), decoder, note, start, expected, next_offset
             ):
                 note(pause.position)
                 start = pause.position
@@ -155,10 +170,13 @@ class PartitionReader:
         progress: Progress,
         start: int,
         expected: int | None,
+        below: int | None,
     ) -> Iterator[Pause]:
         if self._selection.views:
-            return _map_file(log_file, decoder, start, expected)
-        return decode_file(log_file, decoder, progress, start=start, expected_offset=expected)
+            return _map_file(log_file, decoder, start, expected, below)
+        return decode_file(
+            log_file, decoder, progress, start=start, expected_offset=expected, below=below
+        )
 
 
 def _is_hidden(source: PartitionSource, pause: Pause, reached: int) -> bool:
@@ -177,13 +195,13 @@ def _behind(bounds: Bounds, span: SegmentSpan, reached: int) -> Bounds:
 
 
 def _map_file(
-    log_file: LogFile, decoder: RegionDecoder, at: int, expected: int | None
+    log_file: LogFile, decoder: RegionDecoder, at: int, expected: int | None, below: int | None
 ) -> Iterator[Pause]:
     if log_file.size > INT32_MAX:
         raise UsageError(f"{log_file.path}: a segment of 2 GiB or more cannot be read with views")
     if expected is None:
         expected = -1 if log_file.base_offset is None else log_file.base_offset
-    decoder.expect(expected)
+    decoder.expect(expected, below)
     region = log_file.map()
     while True:
         if log_file.is_v07:

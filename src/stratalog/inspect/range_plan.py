@@ -155,6 +155,8 @@ class _Planning:
         is_committed = self.isolation is Isolation.COMMITTED
         ends = self.cache.ends_of(source, stable=is_committed)
         visible = ends.end if ends.stable is None else ends.stable
+        if ends.damage is not None and (end is None or end > visible):
+            raise ends.damage  # what lies behind the damage may well be wanted
         first = ends.start if start is None else max(start, ends.start)
         last = visible if end is None else min(end, visible)
         if end_time is not None and time_slack_ms is not None and first < last:

@@ -25,7 +25,7 @@ from stratalog.inspect.segment_order import SegmentSpan, segment_spans
 from stratalog.inspect.segment_search import SegmentSearch
 from stratalog.inspect.sources import PartitionSource, relisted, vanished
 from stratalog.records.columns import Pause, RegionDecoder, Selection, Taken
-from stratalog.records.layout import BATCH_HEADER_SIZE, Ending, Reason
+from stratalog.records.layout import BATCH_HEADER_SIZE, INT64_MAX, Ending, Reason
 from stratalog.storage.batch_at import is_batch_at, offsets_behind
 from stratalog.storage.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.hidden_batches import judged
@@ -165,7 +165,13 @@ class _Reading:
         while True:
             log_file.file.read_ahead(position, limit - position + BATCH_HEADER_SIZE)
             part_file = replace(log_file, size=limit)
-            for pause in decode_file(part_file, decoder, start=position, expected_offset=expected):
+            for pause in decode_file(
+                part_file,
+                decoder,
+                start=position,
+                expected_offset=expected,
+                below=part.next_offset,
+            ):
                 self._reader.note(pause.position - position)
                 position = pause.position
                 if decoder.rows:
@@ -178,11 +184,20 @@ class _Reading:
             # An offset lies outside of the CRC: one that is too high would hide what follows it.
             if behind.last < expected:
                 return Pause(position, Ending.CORRUPT, Reason.OFFSET_ORDER)
-            if self._reached >= part.end or behind.first >= part.end:
+            if self._reached >= part.end:
                 return Pause(position, Ending.END)
+            if behind.first >= part.end and self._is_sound(log_file, position):
+                return Pause(position, Ending.END)  # the rest of the slice is compacted away
             if limit >= log_file.size:
                 return judged(log_file, pause)
             limit, more = min(position + more, log_file.size), 2 * more
+
+    def _is_sound(self, log_file: LogFile, position: int) -> bool:
+        """Whether what lies at a position is a batch, or the end of the file. Its size and its offset prove
+        nothing: behind a batch whose own size is wrong, any bytes may look like a header."""
+        if position >= log_file.size:
+            return True
+        return is_batch_at(log_file, position, INT64_MAX, self._reader.selection.max_batch_bytes)
 
     def _position(self, part: SegmentSlice, log_file: LogFile) -> int:
         """Where the slice begins in the file as it is now."""

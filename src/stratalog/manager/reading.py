@@ -95,6 +95,8 @@ class LogRows:
                 raise UsageError(f"{name} is a whole number, not {bound!r}")
         if start is not None:
             for each in self._views:
+                if each.damage is not None and start > each.view.log_end:
+                    raise each.damage  # what lies behind the damage may well be there
                 each.view.check_range(start)
 
     @property

@@ -46,6 +46,7 @@ def walk_v07(
 
 class Columns:
     expected: int
+    below: int
     @property
     def skipped(self) -> int: ...
     @property

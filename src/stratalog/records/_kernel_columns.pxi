@@ -58,6 +58,7 @@ cdef struct Decoding:
     int64_t rows_max
     int64_t bytes_max
     int64_t expected
+    int64_t below
     int64_t skipped
 
 
@@ -80,6 +81,12 @@ cdef bint is_aborted(const Decoding* d, const Header* h) noexcept nogil:
         return False
     txn = d.aborted + low * ABORTED_WIDTH
     return txn[0] == h.producer_id and h.last_offset < txn[2]
+
+
+cdef inline bint needs_crc_to_skip(const Decoding* d, const Header* h) noexcept nogil:
+    # No CRC covers the size of a batch, so what follows a wrong one may be no batch at all; a wrong magic
+    # byte makes one message of many records. Either would leave out offsets that are wanted.
+    return h.magic < 2 or (d.expected <= d.bounds.last and d.bounds.last < h.base_offset)
 
 
 cdef struct Fill:
@@ -106,7 +113,15 @@ cdef void fill_columns(void* argument) noexcept nogil:
         if f.reason != REASON_NONE:
             f.ending = ENDING_CORRUPT
             return
+        if d.flags & CHECK_ORDER and 0 <= d.below <= h.last_offset:
+            f.ending = ENDING_CORRUPT
+            f.reason = REASON_OFFSET_ORDER
+            return
         if outside(&d.bounds, &h):
+            if d.flags & CHECK_CRC and needs_crc_to_skip(d, &h) and not crc_matches(&h):
+                f.ending = ENDING_CORRUPT
+                f.reason = REASON_CRC_MISMATCH
+                return
             d.skipped += 1
             d.expected = after(&h)
             f.p += h.size
@@ -160,6 +175,7 @@ cdef class Columns:
         self.d.rows_max = rows_max
         self.d.bytes_max = bytes_max
         self.d.expected = -1
+        self.d.below = -1
         if bounds is None:
             bounds = (-INT64_MAX - 1, INT64_MAX, -INT64_MAX - 1, INT64_MAX)
         first, last, first_time, last_time = bounds
@@ -197,6 +213,15 @@ cdef class Columns:
     @expected.setter
     def expected(self, int64_t offset):
         self.d.expected = offset
+
+    @property
+    def below(self):
+        """The offset that no batch may reach: where the next segment begins; -1: there is none."""
+        return self.d.below
+
+    @below.setter
+    def below(self, int64_t offset):
+        self.d.below = offset
 
     @property
     def skipped(self):

@@ -184,8 +184,8 @@ cdef int decode_message_set(Sink* s, Header* wrapper, Cursor p, Cursor limit, in
 
 cdef inline bint outside(const Bounds* bounds, const Header* h) noexcept nogil:
     """Whether the header alone tells that no record of this batch lies within the bounds."""
-    # A wrapper that kept offset 0 may hold more than its header tells.
-    if h.last_offset < bounds.first and (h.count >= 0 or h.last_offset > 0):
+    # What a wrapper holds, only its contents tell: a CRC covers them, and none its own offset.
+    if h.last_offset < bounds.first and h.count >= 0:
         return True
     if h.base_offset > bounds.last:  # -1 for a wrapper: not known here
         return True

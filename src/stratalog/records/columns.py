@@ -158,9 +158,11 @@ class RegionDecoder:
         """Rows that stand in the columns, not taken yet."""
         return self._columns.rows
 
-    def expect(self, offset: int) -> None:
-        """The next batch lies at or above ``offset`` (checked as the selection says); -1: anywhere."""
+    def expect(self, offset: int, below: int | None = None) -> None:
+        """The next batch lies at or above ``offset``, -1: anywhere; and all of them below ``below``, None:
+        no limit (checked as the selection says)."""
         self._columns.expected = offset
+        self._columns.below = -1 if below is None else below
 
     @property
     def expected_offset(self) -> int:

@@ -6,6 +6,7 @@ from array import array
 from typing import Final, NamedTuple
 
 from stratalog.records import kernel
+from stratalog.records.columns import RegionDecoder, Selection
 from stratalog.records.layout import (
     BATCH_HEADER_SIZE,
     INT64_MAX,
@@ -14,11 +15,12 @@ from stratalog.records.layout import (
     ROW_WIDTH,
     SIZE_AT,
     Check,
+    Column,
     Row,
 )
 from stratalog.storage.log_file import LogFile
 
-__all__ = ["OffsetsBehind", "is_batch_at", "offsets_behind"]
+__all__ = ["OffsetsBehind", "first_in_wrapper", "is_batch_at", "offsets_behind"]
 
 
 def is_batch_at(log_file: LogFile, position: int, offset: int, max_batch_bytes: int) -> bool:
@@ -60,9 +62,22 @@ def offsets_behind(log_file: LogFile, position: int, next_offset: int | None) ->
     if room <= 0:
         return _UNKNOWN if next_offset is None else OffsetsBehind(next_offset, next_offset)
     data = log_file.file.read(position, min(room, BATCH_HEADER_SIZE))
-    found, at, _, base_offset, last_offset, _ = kernel.find_batch(
-        data, 0, len(data), INT64_MIN, False
-    )
+    found, at, size, base_offset, _, _ = kernel.find_batch(data, 0, len(data), INT64_MIN, False)
     if found <= 0 or at:
         return _UNKNOWN
-    return OffsetsBehind(base_offset, last_offset if base_offset < 0 else base_offset)
+    if base_offset < 0:
+        first = first_in_wrapper(log_file.file.read(position, min(room, size)))
+        return _UNKNOWN if first is None else OffsetsBehind(first, first)
+    return OffsetsBehind(base_offset, base_offset)
+
+
+def first_in_wrapper(data: bytes) -> int | None:
+    """The first offset of the messages in a wrapper, which its header does not tell; None where it cannot be
+    read."""
+    decoder = RegionDecoder(Selection(columns=Column.OFFSET, batch_rows=1))
+    decoder.decode(data, 0, len(data))
+    taken = decoder.take()
+    if not taken.rows:
+        return None
+    first: int = memoryview(taken.buffers[Column.OFFSET][0]).cast("B").cast("q")[0]
+    return first

@@ -18,7 +18,6 @@ __all__ = [
     "READ_SIZE",
     "BatchPlace",
     "batch_at",
-    "find_last_batch",
     "find_offset",
     "find_time",
     "places_from",
@@ -99,14 +98,6 @@ def find_time(
             )
         position = first.position
     return _find(file, position, limit, timestamp, by_time=True)
-
-
-def find_last_batch(file: ReadableFile, position: int, limit: int) -> BatchPlace | None:
-    """The last batch before ``limit``, reading from ``position`` on; None where there is none."""
-    last = None
-    for last in places_from(file, position, limit):  # noqa: B007
-        pass
-    return last
 
 
 def places_from(file: ReadableFile, position: int, limit: int) -> Iterator[BatchPlace]:

@@ -24,6 +24,7 @@ from stratalog.storage.epoch_scan import EpochsFound
 from stratalog.storage.folder import FolderNames, SettlePlan, plan_orphans, plan_swaps, plan_sweep
 from stratalog.storage.load_report import LoadOptions, LoadReport
 from stratalog.storage.names import FAILED_SYNC, FileKind, segment_file_name
+from stratalog.storage.place_check import check_last_batch
 from stratalog.storage.producers import ProducerStates
 from stratalog.storage.sealed_segment import SealedSegment
 from stratalog.storage.segment import Segment
@@ -227,7 +228,7 @@ class _Loader:
         if not segments:
             return self._options.log_start
         last = segments[-1]
-        place = last.last_batch()
+        place = check_last_batch(last)
         if place is not None and place.last_offset == INT64_MAX:
             raise corruption(Reason.OFFSET_RANGE, place.position)  # recovery says the rest
         return last.base_offset if place is None else place.last_offset + 1

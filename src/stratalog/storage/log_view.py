@@ -61,6 +61,8 @@ class LogRead(NamedTuple):
     log_end: int
     #: Only under read_committed: transactions whose records in the region are to be skipped.
     aborted: tuple[AbortedTxn, ...] | None = None
+    #: Of the segment that the region lies in, in its view.
+    number: int = -1
 
     @property
     def size_bytes(self) -> int:
@@ -154,7 +156,7 @@ class LogView(NamedTuple):
             raise OffsetOutOfRangeError(offset, log_start, log_end)
         bound = log_end if isolation is _LOG_END else self.bound(isolation)
         found = self.find(offset) if offset < bound else None
-        region = None
+        region, number = None, -1
         aborted: tuple[AbortedTxn, ...] | None = () if isolation is _COMMITTED else None
         if found is not None:
             number, place = found
@@ -173,7 +175,7 @@ class LogView(NamedTuple):
                 if aborted is not None:
                     aborted = self._aborted(offset, region, number)
         hw, stable = self.high_watermark, self.last_stable_offset
-        return _new(LogRead, (offset, region, hw, stable, log_start, log_end, aborted))
+        return _new(LogRead, (offset, region, hw, stable, log_start, log_end, aborted, number))
 
     def _check_size(self, number: int, place: BatchPlace, max_batch_bytes: int) -> None:
         if place.size_bytes > max_batch_bytes:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from stratalog.errors import CorruptionError, StorageError, UsageError
-from stratalog.records.layout import Check, Ending
+from stratalog.records.layout import Check, Ending, Reason
 from stratalog.storage.blank_segment import find_leftovers
 from stratalog.storage.filesystem import FileSystem
 from stratalog.storage.folder import FolderNames
@@ -164,8 +164,12 @@ def _open(
         check=Check.ORDER, expected_offset=last.base_offset, seen=replay.seen,
     )  # fmt: skip
     file_size = last.size_bytes
-    last.take_end(found_end.valid_bytes, found_end.index, aborted)
-    log_end = found_end.next_offset
+    valid_bytes, log_end = found_end.valid_bytes, found_end.next_offset
+    if found_end.pause.reason == Reason.OFFSET_ORDER:
+        # No CRC covers an offset: which of two batches is out of order, nobody can tell. None is shown.
+        valid_bytes, log_end = found_end.last_position, found_end.last_expected
+        found_end.index.truncate(log_end)
+    last.take_end(valid_bytes, found_end.index, aborted)
     start = min(max(log_start, segments[0].base_offset), log_end)
     producers.on_high_watermark(log_end)
     unstable = producers.first_unstable_offset(log_end)

@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from heapq import heapify, heappop
-from typing import Final
+from typing import Final, NamedTuple
 
 from stratalog.errors import CorruptionError, StorageError
 from stratalog.records import kernel
@@ -28,6 +28,7 @@ from stratalog.records.layout import (
 )
 from stratalog.records.reasons import corruption
 from stratalog.storage.log_view import Isolation, LogRead, LogView
+from stratalog.storage.place_check import check_followed, expected_at
 from stratalog.storage.relook import Relook
 from stratalog.storage.txn_index import AbortedTxn
 
@@ -76,45 +77,75 @@ def _read_regions(
     """Columns whenever they are full; what is left stands in the decoder."""
     max_batch_bytes = decoder.selection.max_batch_bytes
     relook = Relook(again)
+    done: _Done | None = None
     while offset < bound:
         try:
+            expected = offset if done is not None else expected_at(view, offset)
             read = view.read(offset, _READ_BYTES, isolation, max_batch_bytes=max_batch_bytes)
         except StorageError as error:
-            view = relook.after(error, offset)
+            view, done = relook.after(error, offset), None
             continue
         relook.found()
         if read.region is None:
-            return
-        reached = offset
-        for taken, reached in _decode(read, decoder):  # noqa: B007
+            break
+        if done is not None:
+            _check_next(view, done, read, offset)
+        decoder.expect(expected, view.segments.next_base(read.number, view.log_end))
+        reached, position = offset, read.region.position
+        for taken, reached, position in _decode(read, decoder):  # noqa: B007
             if taken is not None:
                 yield taken
         if reached <= offset:
             raise StorageError(
                 f"the log was cut while it was read, at offset {offset}", path=read.region.file.path
             )
-        offset = reached
+        offset, done = reached, _Done(read.number, position)
+    if done is not None:
+        check_followed(view, *done, offset)
 
 
-def _decode(read: LogRead, decoder: RegionDecoder) -> Iterator[tuple[Taken | None, int]]:
-    """Whole batches of one region into columns; with each step the offset behind what is done."""
+class _Done(NamedTuple):
+    """Up to where a segment was read: its number in the view, and a position where a batch ends."""
+
+    number: int
+    position: int
+
+
+def _check_next(view: LogView, done: _Done, read: LogRead, offset: int) -> None:
+    """CorruptionError where a region does not begin where the one before it ended: a batch in between has an
+    offset that led past it."""
+    assert read.region is not None
+    number, position = read.number, read.region.position
+    if (number, position) == done:
+        return
+    check_followed(view, *done, offset)
+    passed = range(done.number + 1, number)
+    if number == done.number or position or any(view.limit(each) for each in passed):
+        raise corruption(Reason.OFFSET_ORDER, position).located(path=read.region.file.path)
+
+
+def _decode(read: LogRead, decoder: RegionDecoder) -> Iterator[tuple[Taken | None, int, int]]:
+    """Whole batches of one region into columns; with each step the offset and the position in the file
+    behind what is done."""
     region = read.region
     assert region is not None
     data = region.read()
     rows = memoryview(array("q", bytes(8 * ROW_WIDTH * _ROWS_AT_ONCE)))
     skipped = _Skipped(read.aborted or ())
-    at = 0
+    at, expected = 0, decoder.expected_offset
     while True:
-        held, reached, ending, reason, _ = kernel.walk(
-            data, at, len(data), rows, Check.ORDER, -1, INT32_MAX
+        held, reached, ending, reason, expected = kernel.walk(
+            data, at, len(data), rows, Check.ORDER, expected, INT32_MAX
         )
         for start, stop, next_offset in skipped.runs(rows, held):
             if start < stop:
                 try:
-                    yield from _decode_run(decoder, data, start, stop, region.position, next_offset)
+                    for taken in _decode_run(decoder, data, start, stop, region.position):
+                        # Not done with the run yet: who stops here comes back to its beginning.
+                        yield taken, -1, region.position
                 except CorruptionError as error:
                     raise error.located(path=region.file.path) from None
-            yield None, next_offset
+            yield None, next_offset, region.position + stop
         if ending == Ending.CORRUPT:
             raise corruption(reason, region.position + reached).located(path=region.file.path)
         if ending != Ending.FULL:
@@ -123,18 +154,13 @@ def _decode(read: LogRead, decoder: RegionDecoder) -> Iterator[tuple[Taken | Non
 
 
 def _decode_run(
-    decoder: RegionDecoder,
-    data: bytes,
-    start: int,
-    stop: int,
-    position_base: int,
-    next_offset: int,
-) -> Iterator[tuple[Taken | None, int]]:
+    decoder: RegionDecoder, data: bytes, start: int, stop: int, position_base: int
+) -> Iterator[Taken]:
+    """Decode whole batches; columns whenever they are full."""
     while True:
         pause: Pause = decoder.decode(data, start, stop, position_base=position_base)
         if pause.ending == Ending.FULL:
-            # Not done with the run yet: who stops here comes back to its beginning.
-            yield decoder.take(), -1
+            yield decoder.take()
             start = pause.position
             continue
         if pause.ending != Ending.END:
@@ -143,7 +169,6 @@ def _decode_run(
                 position_base + pause.position,
                 detail=pause.detail,
             )
-        yield None, next_offset
         return
 
 

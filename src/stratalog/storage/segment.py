@@ -20,12 +20,12 @@ from stratalog.storage.batch_finder import (
     READ_SIZE,
     BatchPlace,
     batch_at,
-    find_last_batch,
     find_offset,
     find_time,
 )
 from stratalog.storage.filesystem import FileSystem, ReadableFile
 from stratalog.storage.names import FileKind, Stage, segment_file_name
+from stratalog.storage.place_check import last_in_order
 from stratalog.storage.sparse_index import (
     IndexLimits,
     SparseIndex,
@@ -164,14 +164,9 @@ class Segment(ABC):
         return None if place is None or place.base_offset < 0 else place.base_offset
 
     def last_batch(self) -> BatchPlace | None:
-        """The last batch; None in an empty segment."""
-        try:
-            last = self.index.last_offset_entry
-            if last is not None:
-                return find_last_batch(self.log, last.position, self.size_bytes)
-        except (CorruptionError, BufferError):
-            pass
-        return find_last_batch(self.log, 0, self.size_bytes)
+        """The last batch; None in an empty segment. CorruptionError where the offsets before it are not in
+        order, as far as they are looked at: then the log may end elsewhere."""
+        return last_in_order(self, self.size_bytes)
 
     def read_batch(self, place: BatchPlace) -> bytes:
         """The bytes of one batch."""

@@ -44,6 +44,9 @@ class SegmentScan:
     #: Whether there are batches further above the segment's first offset than its indexes can say. They
     #: have no entries there.
     overflows: bool
+    #: Where the last batch begins, and the offset that was expected there.
+    last_position: int
+    last_expected: int
 
     @property
     def is_whole(self) -> bool:
@@ -83,7 +86,7 @@ def scan_segment(
         pause = walk(pause.position)
     return SegmentScan(
         walker.index, pause.position, walker.next_offset, walker.first_timestamp, pause,
-        walker.passes_overflow,
+        walker.passes_overflow, walker.last_position, walker.last_expected,
     )  # fmt: skip
 
 
@@ -124,6 +127,8 @@ class _Walker:
         self.index = SparseIndex(base_offset, limits)
         self.next_offset = base_offset
         self.first_timestamp: int | None = None
+        self.last_position = 0
+        self.last_expected = base_offset
         #: Whether the walk ended at a batch that is too far above the first to be indexed.
         self.meets_overflow = False
         self.passes_overflow = False
@@ -164,6 +169,12 @@ class _Walker:
         else:
             taken, reason = self.index.note(rows, held, window.position)
         if taken:
+            self.last_position = window.position + rows[(taken - 1) * ROW_WIDTH + Row.POSITION]
+            self.last_expected = (
+                self.next_offset
+                if taken == 1
+                else rows[(taken - 2) * ROW_WIDTH + Row.LAST_OFFSET] + 1
+            )
             self.next_offset = rows[(taken - 1) * ROW_WIDTH + Row.LAST_OFFSET] + 1
             if self._seen is not None:
                 self._seen(rows, taken, window)

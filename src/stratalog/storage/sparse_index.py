@@ -213,6 +213,13 @@ class SparseIndex:
             return None
         return self._offset_entry(entries, slot).position
 
+    def second_position_before(self, position: int) -> int:
+        """Where the last batch but one starts that has an entry before ``position``; 0: there is none."""
+        entries = self.offsets
+        target = min(position - 1, INT32_MAX)
+        slot = self._search(entries, OFFSET_ENTRY_SIZE, 4, 4, target) - 1
+        return 0 if slot < 0 else self._offset_entry(entries, slot).position
+
     def time_before(self, timestamp: int) -> TimeEntry | None:
         """The last entry up to ``timestamp``: what is of this time or later lies at or behind it."""
         found = self.place_before(timestamp)

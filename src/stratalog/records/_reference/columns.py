@@ -101,6 +101,7 @@ class Columns:
         self._aborted = list(zip(fields, fields, fields, strict=False))
         self._filled: list[_Filled] = []
         self.expected = -1
+        self.below = -1
         self.skipped = 0
 
     @property
@@ -128,13 +129,18 @@ class Columns:
 
     def _outside(self, header: Header) -> bool:
         first, last, first_time, last_time = self._bounds
-        # A wrapper that kept offset 0 may hold more than its header tells.
-        knows_last = header.count >= 0 or header.last_offset > 0
-        if (knows_last and header.last_offset < first) or header.base_offset > last:
+        # What a wrapper holds, only its contents tell: a CRC covers them, and none its own offset.
+        if (header.count >= 0 and header.last_offset < first) or header.base_offset > last:
             return True
         if header.max_timestamp < first_time:
             return True
         return header.is_append_time and header.max_timestamp > last_time
+
+    def _needs_crc_to_skip(self, header: Header) -> bool:
+        # No CRC covers the size of a batch, so what follows a wrong one may be no batch at all; a wrong magic
+        # byte makes one message of many records. Either would leave out offsets that are wanted.
+        last = self._bounds[1]
+        return header.magic < 2 or self.expected <= last < header.base_offset
 
     def _left_out(self, header: Header) -> bool:
         if header.is_control:
@@ -164,13 +170,16 @@ class Columns:
             while True:
                 header = parse_header(view, position, limit, size_max)
                 check_place(header, self._flags, self.expected)
+                if self._flags & Check.ORDER and 0 <= self.below <= header.last_offset:
+                    raise Wrong(Reason.OFFSET_ORDER)
                 if self._outside(header):
+                    if self._needs_crc_to_skip(header):
+                        self._check_crc(view, header)
                     self.skipped += 1
                 else:
                     if self._full(header):
                         raise Stop(Ending.FULL)
-                    if self._flags & Check.CRC and not crc_matches(view, header):
-                        raise Wrong(Reason.CRC_MISMATCH)
+                    self._check_crc(view, header)
                     # Only now: a flipped bit must not hide records by calling them control records.
                     if not self._left_out(header):
                         if header.codec and header.payload[0] < header.payload[1]:
@@ -183,6 +192,10 @@ class Columns:
             return position, Ending.CORRUPT, wrong.reason
         except Stop as stop:
             return position, stop.ending, stop.reason
+
+    def _check_crc(self, view: memoryview, header: Header) -> None:
+        if self._flags & Check.CRC and not crc_matches(view, header):
+            raise Wrong(Reason.CRC_MISMATCH)
 
     def add(
         self,

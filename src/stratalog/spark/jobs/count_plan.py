@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from stratalog.clock import SYSTEM_CLOCK
 from stratalog.errors import CorruptionError, StorageError, StratalogError
 from stratalog.inspect.bounds import NO_BOUNDS, Bounds, bounds_of, spans_within
-from stratalog.inspect.count import FileCount
+from stratalog.inspect.count import FileCount, ending_below
 from stratalog.inspect.count_partition import PartitionCount, SegmentCount
 from stratalog.inspect.offset_range import WHOLE, OffsetRange, parse_offsets
 from stratalog.inspect.segment_order import SegmentSpan, segment_spans
@@ -114,9 +114,14 @@ class _CountJob:
         for number in range(len(counted)):
             for _ in range(LISTINGS_MAX):
                 source = counted[number]
-                if not any(self._is_gone(each) for each in self._of[source.folder]):
+                files = self._of[source.folder]
+                is_gone = any(self._is_gone(each) for each in files)
+                if not is_gone and not any(map(_overlaps, files)):
                     break
-                counted[number] = again = relisted(source, self._file_system)
+                again = relisted(source, self._file_system)
+                if not is_gone and again.segments == source.segments:
+                    break
+                counted[number] = again
                 self._count([again])
         return counted
 
@@ -229,7 +234,8 @@ class _CountJob:
                 unread += 1
                 continue
             assert file.count is not None
-            segments.append(SegmentCount(_shown(file), file.span.path == source.segments[-1]))
+            shown = ending_below(_shown(file), file.span.next_offset)
+            segments.append(SegmentCount(shown, file.span.path == source.segments[-1]))
             stats += [each.stats for each in file.found]
         start = _start_of(source, segments)
         end = segments[-1].file.next_offset if segments else 0
@@ -260,6 +266,13 @@ def _end_of_whole_batches(span: SegmentSpan, bounds: Bounds, file_system: FileSy
     if last is None or last.last_offset != bounds.end - 1:
         return None
     return last.end_position
+
+
+def _overlaps(file: _File) -> bool:
+    """Whether a file reaches beyond where the next segment begins."""
+    if file.count is None:
+        return False
+    return ending_below(file.count, file.span.next_offset) is not file.count
 
 
 def _shown(file: _File) -> FileCount:
