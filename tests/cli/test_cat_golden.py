@@ -53,17 +53,23 @@ def test_torn_tail_warns_and_damage_fails(partition, code, message):
     segments = golden_set("v2-torn").partitions()[partition].segments
     done = run("cat", *segments)
     assert done.code == code
-    assert done.err.count("\n") == 1
+    assert done.err.count("\n") == 1 + code  # and where reading can resume
     assert message in done.err
     assert done.err.startswith("stratalog: warning: " if code == 0 else "stratalog: ")
 
 
-def test_damage_in_one_partition_ends_the_output_there():
+def test_damage_in_one_partition_leaves_out_nothing_of_the_others():
     golden = golden_set("v2-torn")
     done = run("cat", *(path for p in golden.partitions() for path in p.segments))
     assert done.code == 1
-    assert {(row["partition"]) for row in done.rows()} == {0, 1}
-    assert len(done.err.splitlines()) == 2  # the torn tail of the first, the damage of the second
+    assert {(row["partition"]) for row in done.rows()} == {0, 1, 2}
+    damage, left_out, *torn = done.err.splitlines()
+    assert "at byte 1590: the bytes do not match their CRC" in damage
+    assert left_out == (
+        "stratalog: note: left out: nectar-payments-1 from offset 34 on; reading can resume at offset 39: "
+        "--start 39, or --skip-damaged"
+    )
+    assert len(torn) == 2  # the tails of the first and the third
 
 
 def test_preallocated_tail_is_a_warning():

@@ -12,7 +12,7 @@ import os
 import sys
 from binascii import b2a_base64
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
@@ -79,8 +79,31 @@ def _opened(output: Output) -> Iterator[BinaryIO]:
             yield sink
             sink.flush()  # here, where a closed pipe is still understood
         return
-    with _new_file(output.path) as file:
-        yield file
+    # Under its name only when it is complete: what an interrupted run leaves must not be taken for a result,
+    # nor be in the way of the next.
+    _new_file(output.path).close()
+    os.unlink(output.path)
+    partial = f"{output.path}.{os.getpid()}.partial"
+    try:
+        with _new_file(partial) as file:
+            yield file
+        _give_name(partial, output.path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(partial)
+        raise
+
+
+def _give_name(partial: str, path: str) -> None:
+    """Rename a complete file; not over one that was made meanwhile."""
+    try:
+        os.link(partial, path)
+    except FileExistsError:
+        raise _is_there(path) from None
+    except OSError:  # a file system without links
+        os.rename(partial, path)
+    else:
+        os.unlink(partial)
 
 
 def _new_file(path: str) -> BinaryIO:
@@ -88,10 +111,14 @@ def _new_file(path: str) -> BinaryIO:
         # Only a new file: what is there may be the very log that is being read.
         return open(path, "xb")
     except FileExistsError:
-        raise UsageError(f"{path} is there already: name a new file for --out") from None
+        raise _is_there(path) from None
     except OSError as error:
         detail = (error.strerror or str(error)).lower()
         raise StorageError(detail, path=path, errno=error.errno) from None
+
+
+def _is_there(path: str) -> UsageError:
+    return UsageError(f"{path} is there already: name a new file for --out")
 
 
 @contextmanager

@@ -13,7 +13,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from stratalog.cli.terminal import cut, printable, table_width
-from stratalog.errors import CorruptionError, StorageError, StratalogError, UsageError
+from stratalog.errors import (
+    CorruptionError,
+    OffsetOutOfRangeError,
+    StorageError,
+    StratalogError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from stratalog.inspect.sources import Sources
@@ -33,7 +39,7 @@ Item = TypeVar("Item")
 
 
 def exit_code_of(error: StratalogError) -> int:
-    if isinstance(error, UsageError):
+    if isinstance(error, UsageError | OffsetOutOfRangeError):
         return USAGE
     return IO_REFUSED if isinstance(error, StorageError) else FINDINGS
 
@@ -76,7 +82,7 @@ class Reporter:
         """The items; where bytes or the system fail, that is reported and the items end."""
         try:
             yield from items
-        except (CorruptionError, StorageError) as error:
+        except (CorruptionError, OffsetOutOfRangeError, StorageError) as error:
             self.fail(error)
 
     def warn_vanished(self, path: str) -> None:

@@ -58,6 +58,11 @@ class OffsetRange:
         return Anchor.END in self._anchors
 
     @property
+    def is_absolute(self) -> bool:
+        """Whether it begins at an offset that was given as such."""
+        return self.first is not None and self.first.anchor is Anchor.ZERO
+
+    @property
     def _anchors(self) -> set[Anchor]:
         return {bound.anchor for bound in (self.first, self.last) if bound is not None}
 

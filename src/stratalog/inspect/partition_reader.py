@@ -10,12 +10,14 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import NamedTuple
 
 from stratalog.errors import StorageError, UsageError
 from stratalog.inspect.bounds import Bounds, bounds_of, part_within, spans_within
 from stratalog.inspect.decode_file import decode_file
 from stratalog.inspect.offset_range import OffsetRange
 from stratalog.inspect.segment_order import SegmentSpan
+from stratalog.inspect.skipped_damage import OnDamagedBatch, SkippedDamage, find_resumption
 from stratalog.inspect.sources import PartitionSource, relisted, vanished, with_fresh_listing
 from stratalog.records.columns import Pause, RegionDecoder, Selection, Taken
 from stratalog.records.layout import INT32_MAX, Ending, Reason
@@ -26,7 +28,18 @@ from stratalog.storage.log_file import LogFile, open_log_file
 from stratalog.storage.settling import LISTINGS_MAX
 from stratalog.storage.walk_file import FileEnd, Progress
 
-__all__ = ["PartitionReader"]
+__all__ = ["PartitionReader", "StartBeyondEnd"]
+
+
+class StartBeyondEnd(NamedTuple):
+    """A partition that was to be read from an offset behind its end."""
+
+    name: str
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"{self.name} ends at offset {self.end}, before {self.start}: nothing of it was read"
 
 
 class PartitionReader:
@@ -38,7 +51,9 @@ class PartitionReader:
         wanted: OffsetRange,
         file_system: FileSystem | None,
         progress: Progress,
+        on_damage: OnDamagedBatch = OnDamagedBatch.FAIL,
     ) -> None:
+        self._on_damage = on_damage
         self._selection = selection
         self._wanted = wanted
         self._file_system = file_system
@@ -47,6 +62,10 @@ class PartitionReader:
         self._skipped_before = 0
         self.bytes_read = 0
         self.ends: list[FileEnd] = []
+        #: What was left out because it is damaged; with ``fail`` the last one is where a read failed.
+        self.skipped: list[SkippedDamage] = []
+        #: Partitions that end before the offset from which on they were to be read.
+        self.beyond: list[StartBeyondEnd] = []
         #: Files whose records were gone before they could be read.
         self.vanished: list[str] = []
 
@@ -62,9 +81,10 @@ class PartitionReader:
         bounds = with_fresh_listing(
             source, self._file_system, lambda each: bounds_of(each, self._wanted, self._file_system)
         )
+        asked = bounds.start
         spans = deque(spans_within(source, bounds, self._file_system))
         missed: Counter[str] = Counter()
-        reached = 0
+        reached = source.log_start
         while spans:
             span = spans.popleft()
             with ExitStack() as opened:
@@ -77,15 +97,28 @@ class PartitionReader:
                     bounds = _behind(bounds, span, reached)
                     spans = self._go_on(source, bounds, span, missed)
                     continue
-                part = part_within(span, bounds, log_file.size, self._file_system)
+                start, limit = part_within(span, bounds, log_file.size, self._file_system)
                 decoder = self._decoder_for(bounds)
-                yield from self._file(log_file, decoder, *part, span.next_offset)
-                end = self.ends[-1]
-                is_last = span.path == source.segments[-1]
-                if is_last:
-                    end = self.ends[-1] = replace(end, pause=judged(log_file, end.pause))
+                expected = None
+                while True:
+                    yield from self._file(
+                        log_file, decoder, start, limit, expected, span.next_offset
+                    )
+                    end = self.ends[-1]
+                    is_last = span.path == source.segments[-1]
+                    if is_last:
+                        end = self.ends[-1] = replace(end, pause=judged(log_file, end.pause))
+                    is_torn = is_last and end.pause.ending == Ending.INCOMPLETE
+                    if end.is_clean or is_torn:
+                        break
+                    expected = decoder.expected_offset
+                    found = find_resumption(log_file, span, end.pause, expected)
+                    if self._on_damage is OnDamagedBatch.FAIL or found.position is None:
+                        break
+                    self.skipped.append(found.skipped)
+                    self.ends.pop()
+                    start, limit = found.position, log_file.size
             reached = max(reached, decoder.expected_offset)
-            is_torn = is_last and end.pause.ending == Ending.INCOMPLETE
             if end.pause.reason == Reason.OFFSET_ORDER and source.is_listed:
                 fresh = relisted(source, self._file_system)
                 if fresh.segments != source.segments:
@@ -98,7 +131,11 @@ class PartitionReader:
             if not end.is_clean and not is_torn:
                 if _is_hidden(source, end.pause, decoder.expected_offset):
                     return
-                raise end.error()
+                self.skipped.append(found.skipped)
+                if self._on_damage is OnDamagedBatch.FAIL:
+                    raise end.error()
+        if asked is not None and asked > reached and self._wanted.is_absolute and not missed:
+            self.beyond.append(StartBeyondEnd(source.name, asked, reached))
 
     def _go_on(
         self, source: PartitionSource, bounds: Bounds, gone: SegmentSpan, missed: Counter[str]
@@ -135,6 +172,7 @@ class PartitionReader:
         decoder: RegionDecoder,
         start: int,
         limit: int,
+        expected: int | None,
         next_offset: int | None,
     ) -> Iterator[tuple[LogFile, Taken]]:
         """The batches of a file from ``start`` up to ``limit``, which is a batch's end. The next segment
@@ -145,7 +183,6 @@ class PartitionReader:
             self.bytes_read = done + position
             self._progress(self.bytes_read)
 
-        expected = None
         while True:
             for pause in self._decode(
                 replace(log_file, size=limit), decoder, note, start, expected, next_offset

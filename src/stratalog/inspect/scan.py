@@ -15,7 +15,12 @@ from operator import index
 from typing import TYPE_CHECKING, Any, Final
 
 from stratalog.clock import SYSTEM_CLOCK
-from stratalog.errors import StorageError, UsageError
+from stratalog.errors import (
+    CorruptionError,
+    OffsetOutOfRangeError,
+    StorageError,
+    UsageError,
+)
 from stratalog.inspect.offset_range import (
     Anchor,
     Bound,
@@ -24,7 +29,13 @@ from stratalog.inspect.offset_range import (
     parse_offsets,
 )
 from stratalog.inspect.partition_filter import Partitions, Topics, partition_filter
-from stratalog.inspect.partition_reader import PartitionReader
+from stratalog.inspect.partition_reader import PartitionReader, StartBeyondEnd
+from stratalog.inspect.skipped_damage import (
+    OnDamagedBatch,
+    SkippedDamage,
+    on_damage_of,
+    with_advice,
+)
 from stratalog.inspect.sources import Paths, Sources, find_sources, path_list
 from stratalog.records.columns import (
     COLUMN_NAMES,
@@ -67,6 +78,7 @@ def scan(
     views: bool = False,
     batch_rows: int = 65536,
     control: bool = False,
+    on_damage: str = "fail",
     max_batch_bytes: int = 256 << 20,
     max_decompressed_bytes: int = DECOMPRESSED_SIZE_MAX_DEFAULT,
     file_system: FileSystem | None = None,
@@ -86,6 +98,10 @@ def scan(
     ``columns`` are by default offset, timestamp, timestamp_type, key, value and headers; others are
     topic, partition, timestamp_ms, position, base_offset, producer_id, producer_epoch, sequence,
     leader_epoch, codec, is_control and is_transactional. ``control`` shows control records too.
+
+    ``on_damage`` says what happens at a damaged batch: ``"fail"`` raises CorruptionError after what stands
+    before it, and what stands behind it, in this partition and in others, is not read; ``"skip"`` goes on
+    at the next intact batch, and ``skipped`` of the result lists what was left out.
 
     Batches that the bounds leave out by their headers are not read further, so their CRC is not checked:
     ``stratalog verify`` does that.
@@ -125,7 +141,7 @@ def scan(
         file_system, listed = open_store(listed)
     wanted_partitions = partition_filter(topics, partitions)
     find = partial(find_sources, listed, wanted_partitions, file_system, on_refused=on_refused)
-    return Scan(find, names, wanted, selection, file_system)
+    return Scan(find, names, wanted, selection, file_system, on_damage_of(on_damage))
 
 
 def _column_names(columns: Sequence[str]) -> tuple[str, ...]:
@@ -151,6 +167,11 @@ def _range(
     end_time: int | None,
 ) -> OffsetRange:
     if offsets is None:
+        for name, bound in (("start", start), ("end", end)):
+            if bound is not None and bound < 0:
+                raise UsageError(
+                    f"{name} is an offset, 0 or more, not {bound}: offsets='{bound}' counts from the end"
+                )
         first = None if start is None else Bound(Anchor.ZERO, start)
         last = None if end is None else Bound(Anchor.ZERO, end)
         return OffsetRange(first, last, start_time, end_time)
@@ -191,8 +212,10 @@ class Scan:
         wanted: OffsetRange,
         selection: Selection,
         file_system: FileSystem | None = None,
+        on_damage: OnDamagedBatch = OnDamagedBatch.FAIL,
     ) -> None:
         self.columns = columns
+        self._on_damage = on_damage
         self.selection = selection
         #: What was found under the paths, when that was last looked at.
         self.sources = find()
@@ -202,6 +225,9 @@ class Scan:
         self._file_system = file_system
         #: Called with the bytes that are done, all files together, once a window.
         self.progress: Progress | None = None
+        #: Called with the error that ends the reading of a partition; the others are read then. None: it
+        #: is raised, and they are not.
+        self.on_failure: Callable[[CorruptionError | StorageError], None] | None = None
         self._reader = self._new_reader()
 
     def with_columns(self, columns: Sequence[str], *, batch_rows: int) -> Scan:
@@ -216,6 +242,7 @@ class Scan:
             self._wanted,
             selection,
             self._file_system,
+            self._on_damage,
         )
 
     @property
@@ -265,11 +292,25 @@ class Scan:
             self.sources = self._find()
         self._is_fresh = False
         self._reader = reader = self._new_reader()
-        for source in self.sources.partitions:
-            yield from reader.read(source)
+        partitions = self.sources.partitions
+        for number, source in enumerate(partitions):
+            try:
+                yield from reader.read(source)
+            except (CorruptionError, StorageError) as error:
+                if self.on_failure is not None:
+                    self.on_failure(error)
+                elif isinstance(error, CorruptionError):
+                    raise _told(error, reader, len(partitions) - number - 1) from None
+                else:
+                    raise
+        if partitions and len(reader.beyond) == len(partitions):
+            _, start, end = reader.beyond[0]
+            raise OffsetOutOfRangeError(start, partitions[0].log_start, end)
 
     def _new_reader(self) -> PartitionReader:
-        return PartitionReader(self.selection, self._wanted, self._file_system, self._note_progress)
+        return PartitionReader(
+            self.selection, self._wanted, self._file_system, self._note_progress, self._on_damage
+        )
 
     def _note_progress(self, done: int) -> None:
         if self.progress is not None:
@@ -279,6 +320,21 @@ class Scan:
     def ends(self) -> list[FileEnd]:
         """How each file that was read ended."""
         return self._reader.ends
+
+    @property
+    def is_skipping(self) -> bool:
+        """Whether damaged batches are passed over."""
+        return self._on_damage is OnDamagedBatch.SKIP
+
+    @property
+    def skipped(self) -> list[SkippedDamage]:
+        """What was left out because it is damaged, in the order in which it was met."""
+        return self._reader.skipped
+
+    @property
+    def beyond(self) -> list[StartBeyondEnd]:
+        """Partitions that end before ``start``. Where all do, reading raises OffsetOutOfRangeError."""
+        return self._reader.beyond
 
     @property
     def vanished(self) -> list[str]:
@@ -293,6 +349,23 @@ class Scan:
     def skipped_batches(self) -> int:
         """Batches that the bounds left out by their header alone."""
         return self._reader.skipped_batches
+
+
+def _told(error: CorruptionError, reader: PartitionReader, unread: int) -> CorruptionError:
+    """The error of a damaged partition, with where reading could go on and what else was not read."""
+    parts = [] if error.advice is None else [error.advice]
+    if reader.skipped:
+        resume = reader.skipped[-1].resume_offset
+        parts.append(
+            "nothing intact follows in this partition"
+            if resume is None
+            else f"reading can resume at offset {resume}"
+        )
+    if unread:
+        parts.append(f"{unread} more partitions were not read")
+    return with_advice(
+        error, "; ".join([*parts, "on_damage='skip' leaves out only what is damaged"])
+    )
 
 
 def _constants(log_file: LogFile, columns: tuple[str, ...]) -> dict[str, Any]:

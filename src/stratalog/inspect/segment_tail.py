@@ -19,12 +19,15 @@ from stratalog.records.columns import Pause
 from stratalog.records.layout import (
     BATCH_HEADER_SIZE,
     INT32_MAX,
+    INT64_MAX,
     ROW_WIDTH,
     Check,
     Ending,
     Reason,
     Row,
 )
+from stratalog.records.reasons import corruption
+from stratalog.storage.batch_at import is_batch_at
 from stratalog.storage.filesystem import FileStat, FileSystem
 from stratalog.storage.hidden_batches import judged
 from stratalog.storage.log_file import LogFile, Window, open_log_file
@@ -110,7 +113,13 @@ def _ended(
 def _damage(log_file: LogFile, walk: _Walk, pause: Pause) -> CorruptionError | None:
     """What is wrong at the end. A writer may have been just there: it is looked at once more."""
     if pause.ending != Ending.CORRUPT:
-        return None
+        # Headers alone were read, and no CRC covers a size: one that is wrong passes for the end.
+        is_sound = walk.last_position >= pause.position or _is_sound(log_file, walk.last_position)
+        return (
+            None
+            if is_sound
+            else corruption(Reason.CRC_MISMATCH, walk.last_position).located(path=log_file.path)
+        )
     if pause.reason != Reason.SHORT_TAIL:
         known = SegmentTail(log_file.path, pause.position, walk.next_offset)
         pauses = walk_windows(
@@ -123,6 +132,11 @@ def _damage(log_file: LogFile, walk: _Walk, pause: Pause) -> CorruptionError | N
         if again != pause:
             return None
     return FileEnd(log_file.path, log_file.size, pause).error()
+
+
+def _is_sound(log_file: LogFile, position: int) -> bool:
+    """Whether the batch at a position matches its CRC. A writer may be at it: it is looked at twice."""
+    return any(is_batch_at(log_file, position, INT64_MAX, INT32_MAX) for _ in range(2))
 
 
 class _Walk:

@@ -110,10 +110,15 @@ class Sources:
 
 def path_list(paths: Paths) -> tuple[str, ...]:
     """The paths as text; UsageError where there is none."""
-    listed = (paths,) if isinstance(paths, str | os.PathLike) else tuple(paths)
+    listed: tuple[object, ...] = (paths,)
+    if isinstance(paths, Iterable) and not isinstance(paths, str | os.PathLike):
+        listed = tuple(paths)
     if not listed:
         raise UsageError("no file to read")
-    return tuple(os.fspath(path) for path in listed)
+    for path in listed:
+        if not isinstance(path, str | os.PathLike):
+            raise UsageError(f"paths are texts or path objects, not {path!r}")
+    return tuple(os.fspath(path) for path in listed if isinstance(path, str | os.PathLike))
 
 
 def find_sources(

@@ -84,9 +84,11 @@ cdef bint is_aborted(const Decoding* d, const Header* h) noexcept nogil:
 
 
 cdef inline bint needs_crc_to_skip(const Decoding* d, const Header* h) noexcept nogil:
-    # No CRC covers the size of a batch, so what follows a wrong one may be no batch at all; a wrong magic
-    # byte makes one message of many records. Either would leave out offsets that are wanted.
-    return h.magic < 2 or (d.expected <= d.bounds.last and d.bounds.last < h.base_offset)
+    # No CRC covers the size of a batch: a wrong one hides what follows, or makes a batch of what is none.
+    # A wrong magic byte makes one message of many records. Each would leave out offsets that are wanted.
+    if h.magic < 2 or h.last_offset < d.bounds.first:
+        return True
+    return d.expected <= d.bounds.last and d.bounds.last < h.base_offset
 
 
 cdef struct Fill:

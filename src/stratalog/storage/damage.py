@@ -18,7 +18,7 @@ from stratalog.records.columns import Pause
 from stratalog.records.layout import BATCH_HEADER_SIZE, LOG_OVERHEAD, MAGIC_AT, Reason
 from stratalog.storage.filesystem import ReadableFile
 
-__all__ = ["OnDamage", "Verdict", "judge_tail"]
+__all__ = ["LimitError", "OnDamage", "Verdict", "judge_tail", "sound_positions"]
 
 #: A lost write shows as a block of zeros. Headers have short runs of them, and values may have long ones:
 #: so what is cut while sound batches follow is kept in a file beside the log.
@@ -86,7 +86,7 @@ def judge_tail(file: ReadableFile, pause: Pause, size_bytes: int, base_offset: i
         return Verdict(True, f"the last {rest} bytes are zeros")
     try:
         sound = _find_sound(file, start, size_bytes, base_offset)
-    except _LimitError:
+    except LimitError:
         return Verdict(
             False, "too much of what follows looks like a batch to tell whether any is sound"
         )
@@ -102,7 +102,7 @@ def judge_tail(file: ReadableFile, pause: Pause, size_bytes: int, base_offset: i
     )
 
 
-class _LimitError(Exception):
+class LimitError(Exception):
     """More was checked than there can be reason for."""
 
 
@@ -114,6 +114,12 @@ def _find_sound(file: ReadableFile, start: int, end: int, base_offset: int) -> i
     """
     if _is_sound_but_for_its_head(file, start, end):
         return start
+    return next((each for each in sound_positions(file, start, end, base_offset)), None)
+
+
+def sound_positions(file: ReadableFile, start: int, end: int, base_offset: int) -> Iterator[int]:
+    """The positions behind ``start`` where a batch or message of the segment matches its CRC. Some may lie
+    inside of others: a value can hold a batch."""
     # All offsets of a segment begin alike, and a search for these two bytes is fast.
     heads = {each.to_bytes(8, "big")[:2] for each in (base_offset, base_offset + _WIDEST)}
     header = re.compile(b"(?:" + b"|".join(map(re.escape, heads)) + b")" + _HEADER, re.DOTALL)
@@ -133,10 +139,9 @@ def _find_sound(file: ReadableFile, start: int, end: int, base_offset: int) -> i
                 continue
             checked += max(size, _CHECKED_LEAST)
             if checked > _CHECKED_MAX:
-                raise _LimitError
+                raise LimitError
             if _is_sound(file, position, end, size=size):
-                return position
-    return None
+                yield position
 
 
 def _size_at(data: bytes, at: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,8 +13,9 @@ from stratalog.cli.record_columns import RECORD_COLUMNS, record_chunk, record_fi
 from stratalog.cli.reporter import Reporter
 from stratalog.cli.result import ArrowStream, Chunk, Result
 from stratalog.cli.verb import Verb
-from stratalog.errors import StorageError
+from stratalog.errors import OffsetOutOfRangeError, StorageError
 from stratalog.inspect.scan import Scan, scan
+from stratalog.inspect.skipped_damage import SkippedDamage
 from stratalog.records.layout import Ending
 
 if TYPE_CHECKING:
@@ -37,6 +39,11 @@ _TEXT_ROWS: Final = 8192  # as Python objects a record takes a kilobyte
 @click.option("--end-time", type=TIME, help="Up to this time, itself not included.")
 @click.option("-n", "--limit", type=click.IntRange(min=0), metavar="N", help="At most N records.")
 @click.option("--control", is_flag=True, help="Show control records, too (commits and aborts).")
+@click.option(
+    "--skip-damaged",
+    is_flag=True,
+    help="Go on at the next intact batch behind damage, and list on stderr what was left out.",
+)
 @click.option("--no-crc", is_flag=True, help="Do not check CRCs.")
 @limits
 @click.pass_obj
@@ -47,6 +54,7 @@ def command(
     paths: tuple[str, ...],
     columns: tuple[str, ...] | None,
     limit: int | None,
+    skip_damaged: bool,
     no_crc: bool,
     **bounds: Any,
 ) -> Result:
@@ -55,8 +63,9 @@ def command(
     Partitions come by topic and number, records by offset; what a log directory says was deleted is
     left out. Files come in the order in which they are named, those of one folder by offset.
 
-    Stops at damage, after what stands before it. A last batch that is cut off, at the end of the
-    last segment, is a warning.
+    A damaged partition is read up to the damage; the others are read all the same, and stderr says
+    what was left out and where reading can resume. The exit code is then 1. A last batch that is cut
+    off, at the end of the last segment, is a warning.
 
     Columns: topic, partition, offset, timestamp, timestamp_type, key, value, headers; and position,
     base_offset, producer_id, producer_epoch, sequence, leader_epoch, codec, is_control,
@@ -68,6 +77,7 @@ def command(
     settings = {
         **bounds,
         "check_crc": not no_crc,
+        "on_damage": "skip" if skip_damaged else "fail",
         "on_refused": lambda error: refused.setdefault(error.path, error),
     }
     as_arrow = scan(paths, columns=names, batch_rows=min(enough, _ARROW_ROWS), **settings)
@@ -108,15 +118,36 @@ def _batches(records: Scan, limit: int | None, reporter: Reporter) -> Iterator[p
 def _reported(
     records: Scan, items: Iterable[Any], limit: int | None, reporter: Reporter
 ) -> Iterator[Any]:
-    """The items with progress, with the error that ends them, with a warning for every torn tail and
+    """The items with progress, with the errors that end partitions, with a warning for every torn tail and
     for what a broker deleted meanwhile."""
     if limit == 0:
         return
     records.progress = reporter.progress
-    before = reporter.error
+    records.on_failure = reporter.fail
     yield from reporter.until_failure(items)
-    for end in records.ends[: -1 if reporter.error is not before else None]:
-        if end.pause.ending == Ending.INCOMPLETE:
+    for skipped in records.skipped:
+        reporter.found()
+        reporter.note(_left_out(skipped, is_skipping=records.is_skipping))
+    damaged = {each.path for each in records.skipped}
+    for end in records.ends:
+        if end.pause.ending == Ending.INCOMPLETE and end.path not in damaged:
             reporter.warn_torn(end)
+    if not isinstance(reporter.error, OffsetOutOfRangeError):
+        for beyond in records.beyond:
+            reporter.warn(str(beyond))
     for path in records.vanished:
         reporter.warn_vanished(path)
+
+
+def _left_out(skipped: SkippedDamage, *, is_skipping: bool) -> str:
+    """What the output lacks because of damage, and how to get at what stands behind it."""
+    if is_skipping:
+        return f"left out: {skipped}"
+    folder = os.path.basename(os.path.dirname(os.path.abspath(skipped.path)))
+    resume = skipped.resume_offset
+    if resume is None:
+        return f"left out: {folder} from offset {skipped.start_offset} on; nothing intact follows"
+    return (
+        f"left out: {folder} from offset {skipped.start_offset} on; reading can resume at offset {resume}: "
+        f"--start {resume}, or --skip-damaged"
+    )

@@ -137,10 +137,12 @@ class Columns:
         return header.is_append_time and header.max_timestamp > last_time
 
     def _needs_crc_to_skip(self, header: Header) -> bool:
-        # No CRC covers the size of a batch, so what follows a wrong one may be no batch at all; a wrong magic
-        # byte makes one message of many records. Either would leave out offsets that are wanted.
-        last = self._bounds[1]
-        return header.magic < 2 or self.expected <= last < header.base_offset
+        # No CRC covers the size of a batch: a wrong one hides what follows, or makes a batch of what is none.
+        # A wrong magic byte makes one message of many records. Each would leave out offsets that are wanted.
+        first, last, *_ = self._bounds
+        if header.magic < 2 or header.last_offset < first:
+            return True
+        return self.expected <= last < header.base_offset
 
     def _left_out(self, header: Header) -> bool:
         if header.is_control:

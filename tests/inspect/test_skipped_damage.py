@@ -1,0 +1,124 @@
+"""Reading behind damage: what ``on_damage="skip"`` leaves out, and what it says of it."""
+
+from __future__ import annotations
+
+import pytest
+
+import stratalog
+from stratalog.errors import CorruptionError, OffsetOutOfRangeError, UsageError
+from tests.inspect.logs import batch, flipped, segment
+
+SIZE = len(batch(0))
+
+
+def offsets(records) -> list[int]:
+    return records.to_table()["offset"].to_pylist()
+
+
+def damaged(batches: int, number: int, at: int, bit: int = 4) -> bytes:
+    """Batches of three records, one of them with a flipped bit."""
+    made = [batch(3 * each) for each in range(batches)]
+    made[number] = flipped(made[number], at, bit)
+    return b"".join(made)
+
+
+@pytest.mark.parametrize(
+    ("at", "reason"),
+    [(80, "crc_mismatch"), (16, "unknown_magic"), (10, "crc_mismatch"), (8, "size_too_small")],
+)
+def test_reading_goes_on_at_the_next_intact_batch(tmp_path, at, reason):
+    """Also where the size or the magic byte is wrong, so that the next batch must be searched for."""
+    path = segment(tmp_path, 0, damaged(6, 2, at, 7 if at == 8 else 3))
+    segment(tmp_path, 18, batch(18))
+    records = stratalog.scan(tmp_path / "orders-0", on_damage="skip")
+    assert offsets(records) == [*range(6), *range(9, 21)]
+    (skipped,) = records.skipped
+    assert (skipped.path, skipped.position, skipped.size_bytes) == (path, 2 * SIZE, SIZE)
+    assert (skipped.start_offset, skipped.resume_offset) == (6, 9)
+    assert skipped.reason == reason or at == 10
+    assert offsets(records) == [*range(6), *range(9, 21)]  # as often as wanted
+    assert len(records.skipped) == 1
+
+
+def test_where_nothing_intact_follows_in_a_segment_the_next_one_is_read(tmp_path):
+    segment(tmp_path, 0, damaged(3, 2, 80))
+    segment(tmp_path, 9, batch(9))
+    records = stratalog.scan(tmp_path / "orders-0", on_damage="skip")
+    assert offsets(records) == [*range(6), *range(9, 12)]
+    assert [each.resume_offset for each in records.skipped] == [9]
+
+
+def test_where_nothing_intact_follows_at_all_that_is_said(tmp_path):
+    segment(tmp_path, 0, damaged(3, 2, 80))
+    records = stratalog.scan(tmp_path / "orders-0", on_damage="skip")
+    assert offsets(records) == list(range(6))
+    assert [each.resume_offset for each in records.skipped] == [None]
+    assert "nothing intact follows" in str(records.skipped[0])
+
+
+def test_a_batch_that_is_out_of_order_is_not_taken_for_the_next_one(tmp_path):
+    """Its CRC matches: no CRC covers an offset."""
+    data = damaged(5, 2, 80)
+    data = data[: 3 * SIZE] + batch(0) + data[4 * SIZE :]
+    segment(tmp_path, 0, data)
+    records = stratalog.scan(tmp_path / "orders-0", on_damage="skip")
+    assert offsets(records) == [*range(6), *range(12, 15)]
+
+
+def test_a_batch_inside_of_a_damaged_value_is_not_read(tmp_path):
+    """The damaged batch says where it ends, and there the next one is."""
+    from stratalog.records.builder import build_batch
+    from stratalog.records.model import Record
+
+    outer = build_batch([Record(batch(100) * 2)], base_offset=3)
+    segment(tmp_path, 0, batch(0) + flipped(outer, 70, 0) + batch(4))
+    records = stratalog.scan(tmp_path / "orders-0", on_damage="skip")
+    assert offsets(records) == [0, 1, 2, 4, 5, 6]
+
+
+def test_the_error_says_where_to_resume_and_what_was_not_read(tmp_path):
+    segment(tmp_path, 0, damaged(6, 2, 80))
+    for number in (1, 2):
+        segment(tmp_path, 0, batch(0), partition=f"orders-{number}")
+    with pytest.raises(CorruptionError) as raised:
+        stratalog.scan(tmp_path).to_table()
+    assert "reading can resume at offset 9" in str(raised.value)
+    assert "2 more partitions were not read" in str(raised.value)
+
+
+def test_what_is_no_choice_is_refused(tmp_path):
+    segment(tmp_path, 0, batch(0))
+    with pytest.raises(UsageError, match="on_damage is fail or skip, not 'cut'"):
+        stratalog.scan(tmp_path, on_damage="cut")
+
+
+# --- bounds that cannot be -----------------------------------------------------------------------
+
+
+def test_a_start_below_zero_is_refused(tmp_path):
+    segment(tmp_path, 0, batch(0))
+    for bound in ("start", "end"):
+        with pytest.raises(UsageError, match="0 or more, not -5"):
+            stratalog.scan(tmp_path, **{bound: -5})
+
+
+def test_a_start_beyond_the_end_of_every_partition_is_an_error(tmp_path):
+    segment(tmp_path, 0, batch(0))
+    with pytest.raises(OffsetOutOfRangeError) as raised:
+        stratalog.scan(tmp_path, start=4).to_table()
+    assert (raised.value.offset, raised.value.end) == (4, 3)
+    assert stratalog.scan(tmp_path, start=3).to_table().num_rows == 0  # the end itself
+
+
+def test_a_start_beyond_the_end_of_some_partitions_is_listed(tmp_path):
+    segment(tmp_path, 0, batch(0) + batch(3))
+    segment(tmp_path, 0, batch(0), partition="orders-1")
+    records = stratalog.scan(tmp_path, start=4)
+    assert offsets(records) == [4, 5]
+    assert [(each.name, each.end) for each in records.beyond] == [("orders-1", 3)]
+
+
+@pytest.mark.parametrize("paths", [None, 7, [None], ["x", 7]])
+def test_paths_that_are_none_are_refused(paths):
+    with pytest.raises(UsageError):
+        stratalog.scan(paths)
