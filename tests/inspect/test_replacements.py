@@ -201,7 +201,7 @@ def test_a_read_by_time_finds_its_beginning_when_segments_are_replaced_before_it
     everything = seen(root)[0]
     steps, _ = replacement(root / "t-0", is_compacted=False)
     with stratalog.open(str(root), read_only=True) as logs:
-        rows = logs.read("t", start_time=T)
+        rows = logs.read("t", start_time=T, isolation="read_uncommitted")
         for step in steps:
             step()
         assert [record.offset for record in rows.records()] == everything
@@ -225,7 +225,7 @@ def test_a_tail_goes_on_when_segments_are_replaced_under_it(tmp_path: Path, mast
     everything = seen(root)[0]
     steps, _ = replacement(root / "t-0", is_compacted=False)
     with stratalog.open(str(root), read_only=True) as logs:
-        tail = logs.tail("t", start=0, timeout_s=0.1)
+        tail = logs.tail("t", start=0, isolation="read_uncommitted", timeout_s=0.1)
         found = [next(tail).offset]
         for step in steps:
             step()
