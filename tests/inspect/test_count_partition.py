@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import stratalog
-from stratalog.errors import StorageError
+from stratalog.errors import OffsetOutOfRangeError, StorageError
 from stratalog.inspect import count_partition as module
 from stratalog.inspect.bounds import Bounds
 from stratalog.inspect.count import count_file
@@ -54,7 +54,11 @@ def test_a_count_is_the_number_of_records_that_a_scan_gives(golden, offsets):
         s = stratalog.scan(
             golden.log_dirs, **chosen, control=True, columns=["offset", "is_control", "position"]
         )
-        rows = s.to_table().to_pylist()
+        try:
+            rows = s.to_table().to_pylist()
+        except OffsetOutOfRangeError as error:
+            rows = []
+            assert error.offset > error.end
         total = tally(partition.segments)
         assert total.records == sum(not row["is_control"] for row in rows)
         assert total.control_records == sum(row["is_control"] for row in rows)

@@ -6,13 +6,20 @@ import pytest
 
 import stratalog
 from stratalog.errors import CorruptionError, OffsetOutOfRangeError, UsageError
+from stratalog.inspect.partition_ends import EndsCache
+from stratalog.inspect.range_plan import plan_range
+from stratalog.inspect.range_reader import RangeReader
+from stratalog.inspect.range_split import split_ranges
+from stratalog.inspect.skipped_damage import OnDamagedBatch
+from stratalog.inspect.sources import find_sources
 from tests.inspect.logs import batch, flipped, segment
+from tests.inspect.ranges import COLUMNS, rows_of
 
 SIZE = len(batch(0))
 
 
 def offsets(records) -> list[int]:
-    return records.to_table()["offset"].to_pylist()
+    return [int(offset) for offset in records.to_table()["offset"].to_pylist()]
 
 
 def damaged(batches: int, number: int, at: int, bit: int = 4) -> bytes:
@@ -97,9 +104,10 @@ def test_what_is_no_choice_is_refused(tmp_path):
 
 def test_a_start_below_zero_is_refused(tmp_path):
     segment(tmp_path, 0, batch(0))
-    for bound in ("start", "end"):
-        with pytest.raises(UsageError, match="0 or more, not -5"):
-            stratalog.scan(tmp_path, **{bound: -5})
+    with pytest.raises(UsageError, match="start is an offset, 0 or more, not -5"):
+        stratalog.scan(tmp_path, start=-5)
+    with pytest.raises(UsageError, match="end is an offset, 0 or more, not -5"):
+        stratalog.scan(tmp_path, end=-5)
 
 
 def test_a_start_beyond_the_end_of_every_partition_is_an_error(tmp_path):
@@ -122,3 +130,28 @@ def test_a_start_beyond_the_end_of_some_partitions_is_listed(tmp_path):
 def test_paths_that_are_none_are_refused(paths):
     with pytest.raises(UsageError):
         stratalog.scan(paths)
+
+
+# --- ranges --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at", [80, 16, 10, 8])
+@pytest.mark.parametrize("split_bytes", [None, 300])
+@pytest.mark.parametrize("bounds", [(0, 60), (4, 50), (7, 8), (8, 30), (9, 60)])
+def test_ranges_go_on_behind_damage(tmp_path, at, split_bytes, bounds):
+    """Whatever is damaged, and wherever ranges begin, end and are cut; damage outside of one is no matter."""
+    segment(tmp_path, 0, damaged(20, 2, at, 3))
+    (source,) = find_sources(str(tmp_path)).partitions
+    cache = EndsCache(skips_damage=True)
+    assert cache.ends_of(source).end == 60
+    planned = plan_range(source, *bounds, cache=cache, cut_bytes=200)
+    pieces = [planned]
+    if split_bytes is not None:
+        pieces = [each for group in split_ranges([planned], split_bytes=300) for each in group]
+    found = []
+    for piece in pieces:
+        reader = RangeReader(COLUMNS, on_damage=OnDamagedBatch.SKIP)
+        found += [offset for offset, _ in rows_of(reader.read(piece))]
+        assert not reader.vanished
+        assert [each for each in reader.skipped if each.resume_offset != 9] == [], piece
+    assert found == [each for each in range(*bounds) if not 6 <= each < 9]

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING
 
 from stratalog.errors import CorruptionError
 from stratalog.inspect.segment_order import SegmentSpan, segment_spans
-from stratalog.inspect.segment_tail import SegmentTail, find_tail, walk_tail
+from stratalog.inspect.segment_tail import (
+    SegmentTail,
+    find_tail,
+    tail_behind_damage,
+    walk_tail,
+)
 from stratalog.inspect.sources import PartitionSource, with_fresh_listing
 from stratalog.records.layout import Reason
 from stratalog.storage.filesystem import FileSystem, OsFileSystem
@@ -48,8 +53,12 @@ def partition_ends(
 class EndsCache:
     """Answers for partitions that it was asked about before, from what was appended since."""
 
-    def __init__(self, file_system: FileSystem | None = None) -> None:
+    def __init__(
+        self, file_system: FileSystem | None = None, *, skips_damage: bool = False
+    ) -> None:
         self._file_system = file_system or OsFileSystem()
+        #: Whether a partition ends behind its last intact batch, and not before the first damaged one.
+        self._skips_damage = skips_damage
         self._tails: dict[str, SegmentTail] = {}
         self._transactions: dict[str, FollowedTransactions] = {}
         self._sealed_aborted: dict[
@@ -74,6 +83,8 @@ class EndsCache:
         if found is None:
             *_, span = segment_spans(source.segments)
             found = find_tail(span, self._file_system)
+        while found.damage is not None and self._skips_damage:
+            found = tail_behind_damage(found, self._file_system)
         self._tails[source.folder] = found
         return found
 

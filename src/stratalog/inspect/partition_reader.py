@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from stratalog.errors import StorageError, UsageError
 from stratalog.inspect.bounds import Bounds, bounds_of, part_within, spans_within
+from stratalog.inspect.count import next_offset
 from stratalog.inspect.decode_file import decode_file
 from stratalog.inspect.offset_range import OffsetRange
 from stratalog.inspect.segment_order import SegmentSpan
@@ -118,7 +119,9 @@ class PartitionReader:
                     self.skipped.append(found.skipped)
                     self.ends.pop()
                     start, limit = found.position, log_file.size
-            reached = max(reached, decoder.expected_offset)
+            reached = max(
+                reached, next_offset(log_file, decoder.expected_offset, end.pause.position)
+            )
             if end.pause.reason == Reason.OFFSET_ORDER and source.is_listed:
                 fresh = relisted(source, self._file_system)
                 if fresh.segments != source.segments:
@@ -173,10 +176,10 @@ class PartitionReader:
         start: int,
         limit: int,
         expected: int | None,
-        next_offset: int | None,
+        below: int | None,
     ) -> Iterator[tuple[LogFile, Taken]]:
         """The batches of a file from ``start`` up to ``limit``, which is a batch's end. The next segment
-        begins at ``next_offset``."""
+        begins at ``below``."""
         done = self.bytes_read - start
 
         def note(position: int) -> None:
@@ -185,7 +188,7 @@ class PartitionReader:
 
         while True:
             for pause in self._decode(
-                replace(log_file, size=limit), decoder, note, start, expected, next_offset
+                replace(log_file, size=limit), decoder, note, start, expected, below
             ):
                 note(pause.position)
                 start = pause.position

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from stratalog.errors import StorageError, StratalogError, UsageError
+from stratalog.errors import CorruptionError, StorageError, StratalogError, UsageError
 from stratalog.inspect.count import next_offset
 from stratalog.inspect.decode_file import decode_file
 from stratalog.inspect.partition_ends import EndsCache
@@ -23,6 +23,7 @@ from stratalog.inspect.range_plan import LogRange, SegmentSlice, plan_slices
 from stratalog.inspect.segment_check import check_segment
 from stratalog.inspect.segment_order import SegmentSpan, segment_spans
 from stratalog.inspect.segment_search import SegmentSearch
+from stratalog.inspect.skipped_damage import OnDamagedBatch, SkippedDamage, find_resumption
 from stratalog.inspect.sources import PartitionSource, relisted, vanished
 from stratalog.records.columns import Pause, RegionDecoder, Selection, Taken
 from stratalog.records.layout import BATCH_HEADER_SIZE, INT64_MAX, Ending, Reason
@@ -59,6 +60,7 @@ class RangeReader:
         selection: Selection,
         file_system: FileSystem | None = None,
         progress: Callable[[int], None] | None = None,
+        on_damage: OnDamagedBatch = OnDamagedBatch.FAIL,
     ) -> None:
         if selection.views:
             raise UsageError("ranges are read without views: leave views out")
@@ -68,6 +70,9 @@ class RangeReader:
         self._decoder: RegionDecoder | None = None
         #: Bytes of log that were gone through.
         self.bytes_read = 0
+        self.on_damage = on_damage
+        #: What was left out because it is damaged; with ``fail`` the last one is where a read failed.
+        self.skipped: list[SkippedDamage] = []
         #: What was planned and is gone, so that the caller may decide whether that is an error.
         self.vanished: list[LostOffsets] = []
 
@@ -115,6 +120,10 @@ class _Reading:
         #: What is behind the last slice is known to hold nothing that is wanted.
         self._end = wanted.slices[-1].end if wanted.slices else wanted.start
         self._trusts_positions = True
+        #: The offset that was expected where the last file came to its end.
+        self._expected = 0
+        #: Damage that was passed: met again, it is not passed once more.
+        self._passed: set[tuple[str, int]] = set()
         #: What was reached when the partition was last planned anew, and how often that was so.
         self._planned_at = -1
         self._plans = 0
@@ -150,8 +159,9 @@ class _Reading:
         self._source = self._listed()
         if pause.ending == Ending.INCOMPLETE and self._source.segments[-1:] == (part.path,):
             return  # the end of the log, which was cut: what is missing will be told
-        if pause.ending == Ending.CORRUPT and self._is_damaged(part.path):
-            raise damage
+        if self._is_damaged(part.path):
+            self._pass_damage(part, pause, damage)
+            return
         self._trusts_positions = False
         self._plan_again(damage)
 
@@ -177,6 +187,7 @@ class _Reading:
                 if decoder.rows:
                     yield log_file, decoder.take()
             expected = decoder.expected_offset
+            self._expected = expected
             self._reached = max(self._reached, next_offset(log_file, expected, position))
             if pause.ending == Ending.CORRUPT:
                 return pause
@@ -245,7 +256,7 @@ class _Reading:
                 self._end,
                 wanted.start_time,
                 self._files,
-                EndsCache(self._files),
+                self._ends_cache(),
             )
         except StorageError as failure:
             if not vanished(self._source, failure):
@@ -268,8 +279,32 @@ class _Reading:
                     if not vanished(self._source, error):
                         raise
                     return False
-                return end.ending == Ending.CORRUPT
+                return end.ending != Ending.END
         return False
+
+    def _pass_damage(self, part: SegmentSlice, pause: Pause, damage: CorruptionError) -> None:
+        """Go on at the next intact batch of the slice, or raise."""
+        span = SegmentSpan(part.path, None, part.next_offset)
+        with open_log_file(part.path, self._files) as log_file:
+            found = find_resumption(log_file, span, pause, self._expected)
+        if found.skipped.start_offset < part.end:
+            self._reader.skipped.append(found.skipped)
+        place = (part.path, pause.position)
+        if self._reader.on_damage is OnDamagedBatch.FAIL or place in self._passed:
+            raise damage
+        self._passed.add(place)
+        resume = found.skipped.resume_offset
+        if found.position is None or resume is None or resume >= part.end:
+            self._reached = max(self._reached, part.end)
+            return
+        start = max(part.start, resume)
+        self._slices.appendleft(
+            part._replace(start=start, position=found.position, file_size=log_file.size)
+        )
+
+    def _ends_cache(self) -> EndsCache:
+        is_skipping = self._reader.on_damage is OnDamagedBatch.SKIP
+        return EndsCache(self._files, skips_damage=is_skipping)
 
     def _pass_deleted(self) -> None:
         """Go on behind what retention deleted."""
@@ -281,7 +316,7 @@ class _Reading:
 
     def _tell_loss(self) -> None:
         """Where the log ends before the range does, it was cut; or it goes on, and nobody can read it."""
-        ends = EndsCache(self._files).ends_of(self._source)
+        ends = self._ends_cache().ends_of(self._source)
         if ends.end < self._end:
             if ends.damage is not None:
                 raise ends.damage

@@ -31,10 +31,11 @@ from stratalog.storage.batch_at import is_batch_at
 from stratalog.storage.filesystem import FileStat, FileSystem
 from stratalog.storage.hidden_batches import judged
 from stratalog.storage.log_file import LogFile, Window, open_log_file
+from stratalog.storage.next_intact import next_intact
 from stratalog.storage.segment_scan import RowsSeen
 from stratalog.storage.walk_file import FileEnd, walk_windows
 
-__all__ = ["SegmentTail", "find_tail", "walk_tail"]
+__all__ = ["SegmentTail", "find_tail", "tail_behind_damage", "walk_tail"]
 
 _ROWS_AT_ONCE: Final = 1024
 _BATCH_BYTES_MAX: Final = 256 << 20
@@ -88,6 +89,25 @@ def walk_tail(
             log_file, walk.step, max_batch_bytes=_BATCH_BYTES_MAX, start=known.position
         )
         return _ended(log_file, known, walk, judged(log_file, pause), stat)
+
+
+def tail_behind_damage(known: SegmentTail, file_system: FileSystem) -> SegmentTail:
+    """The end of a segment behind damage, from the next intact batch on; without damage where there is
+    none."""
+    with open_log_file(known.path, file_system) as log_file:
+        found = next_intact(
+            log_file.file,
+            known.position,
+            log_file.size,
+            base_offset=log_file.base_offset or 0,
+            expected_offset=known.next_offset,
+        )
+    if found is not None:
+        start = SegmentTail(known.path, found.position, found.first_offset)
+        behind = walk_tail(start, file_system)
+        if behind is not None and behind.position > found.position:
+            return behind
+    return replace(known, damage=None)
 
 
 def _ended(

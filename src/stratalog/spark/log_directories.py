@@ -7,11 +7,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from stratalog.errors import OffsetOutOfRangeError, UnknownPartitionError, UsageError
+from stratalog.errors import (
+    CorruptionError,
+    OffsetOutOfRangeError,
+    UnknownPartitionError,
+    UsageError,
+)
 from stratalog.inspect.partition_ends import EndsCache, PartitionEnds
 from stratalog.inspect.partition_filter import EVERYTHING, PartitionFilter
 from stratalog.inspect.range_plan import CUT_BYTES, LogRange, plan_range
 from stratalog.inspect.range_split import piece_bytes, split_ranges
+from stratalog.inspect.skipped_damage import OnDamagedBatch, with_advice
 from stratalog.inspect.sources import PartitionSource, find_sources
 from stratalog.inspect.time_offsets import offset_for_time
 from stratalog.spark.offsets import EARLIEST, LATEST, Kind, Offsets, Position
@@ -21,7 +27,14 @@ from stratalog.storage.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.log_view import Isolation
 from stratalog.types import TopicPartition
 
-__all__ = ["NO_TIMES", "LogDirectories", "TimeBounds", "check_places", "file_system_for"]
+__all__ = [
+    "NO_TIMES",
+    "LogDirectories",
+    "TimeBounds",
+    "check_places",
+    "file_system_for",
+    "with_way_out",
+]
 
 
 class TimeBounds(NamedTuple):
@@ -59,7 +72,8 @@ class LogDirectories:
         self._file_system, self._paths = file_system_for(options)
         for path in self._paths:
             self._file_system.list_dir(path)  # says what is wrong with one that is not there
-        self._cache = EndsCache(self._file_system)
+        is_skipping = options.on_damage is OnDamagedBatch.SKIP
+        self._cache = EndsCache(self._file_system, skips_damage=is_skipping)
         names = options.wanted.topic_names
         self._filter = EVERYTHING if names is None else PartitionFilter(names)
 
@@ -181,13 +195,13 @@ class LogDirectories:
                 continue
             numbers = position.numbers or {}
             if position.kind is not Kind.OFFSETS or numbers.get(place) == LATEST:
-                raise each.damage
+                raise with_way_out(each.damage, place, each.end)
 
     def _in_range(self, offset: int, ends: PartitionEnds, latest: int, *, is_start: bool) -> int:
         if ends.start <= offset <= latest:
             return offset
         if ends.damage is not None and offset > latest:
-            raise ends.damage  # it may well be there
+            raise with_way_out(ends.damage, None, ends.end)  # it may well be there
         if self._options.fail_on_data_loss or (is_start and offset > latest):
             raise OffsetOutOfRangeError(offset, ends.start, latest)
         return min(max(offset, ends.start), latest)
@@ -272,6 +286,18 @@ class LogDirectories:
             if pieces:  # of what retention has emptied since, there is nothing to cut
                 limited[place] = pieces[0][-1].end
         return limited
+
+
+def with_way_out(
+    damage: CorruptionError, place: TopicPartition | None, offset: int
+) -> CorruptionError:
+    """The error of a read that stops at damage, with the offset it reached and what would let it go on."""
+    where = "it" if place is None else str(place)
+    advice = [] if damage.advice is None else [damage.advice]
+    advice.append(
+        f"{where} cannot be read from offset {offset} on; onDamage=skip goes on at the next intact batch"
+    )
+    return with_advice(damage, "; ".join(advice))
 
 
 def check_places(position: Position, there: Collection[TopicPartition]) -> None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from stratalog.errors import StorageError
+from stratalog.errors import CorruptionError, StorageError
 from stratalog.inspect.range_reader import RangeReader
 from stratalog.records.columns import Selection
 from stratalog.records.layout import Check
 from stratalog.spark.arrow_rows import SparkBatches, scan_mask
 from stratalog.spark.driver_errors import rows_in_one_sentence
-from stratalog.spark.log_directories import file_system_for
+from stratalog.spark.log_directories import file_system_for, with_way_out
 from stratalog.spark.worker_memory import freeze_worker
 from stratalog.types import TopicPartition
 
@@ -29,6 +30,8 @@ __all__ = ["read_ranges"]
 #: Spark's cost for a batch vanishes from some ten thousand rows on.
 _BATCH_ROWS: Final = 32768
 _BATCH_BYTES: Final = 8 << 20
+#: A task has no other way to say what it left out: Spark keeps this in the executors' logs.
+_LOGGER: Final = logging.getLogger("stratalog.spark")
 
 
 @rows_in_one_sentence
@@ -50,12 +53,18 @@ def read_ranges(
     file_system, _ = file_system_for(options)
     batches = SparkBatches(names, rows_max=_BATCH_ROWS)
     for each in ranges:
-        reader = RangeReader(selection, file_system)
+        reader = RangeReader(selection, file_system, on_damage=options.on_damage)
         assert each.topic is not None  # only partitions are planned
         assert each.partition is not None
         place = TopicPartition(each.topic, each.partition)
-        for _, taken in reader.read(each):
-            yield from batches.of(taken, place)
+        try:
+            for _, taken in reader.read(each):
+                yield from batches.of(taken, place)
+        except CorruptionError as error:
+            reached = reader.skipped[-1].start_offset if reader.skipped else each.start
+            raise with_way_out(error, place, reached) from None
+        for skipped in reader.skipped:
+            _LOGGER.warning("%s: left out: %s", place, skipped)
         if reader.vanished:
             _check_reachable(each.folder, file_system)
         if reader.vanished and options.fail_on_data_loss:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from stratalog.errors import UsageError
+from stratalog.inspect.skipped_damage import OnDamagedBatch
 from stratalog.spark.offsets import (
     EARLIEST,
     LATEST,
@@ -93,6 +94,7 @@ class ReadOptions:
     is_committed: bool = False
     fail_on_data_loss: bool = True
     check_crc: bool = True
+    on_damage: OnDamagedBatch = OnDamagedBatch.FAIL
     split_bytes: int = SPLIT_BYTES
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
@@ -125,6 +127,7 @@ class ReadOptions:
             is_committed=_is_committed(given),
             fail_on_data_loss=given.flag("failOnDataLoss", True),
             check_crc=given.flag("checkCrc", True),
+            on_damage=OnDamagedBatch(given.word("onDamage", ("fail", "skip"), "fail")),
             split_bytes=given.size("splitBytes") or SPLIT_BYTES,
             min_partitions=given.count("minPartitions"),
             max_records_per_partition=given.count("maxRecordsPerPartition"),

@@ -28,7 +28,7 @@ from stratalog.clock import SYSTEM_CLOCK
 from stratalog.errors import OffsetOutOfRangeError, StratalogError, UnknownPartitionError
 from stratalog.spark.batch_reader import RangePartition
 from stratalog.spark.driver_errors import in_one_sentence
-from stratalog.spark.log_directories import LogDirectories, check_places
+from stratalog.spark.log_directories import LogDirectories, check_places, with_way_out
 from stratalog.spark.offsets import (
     FIRST_START,
     LATEST,
@@ -141,7 +141,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for place, each in self._ends.items():
             reached = self._directories.reader_end(each)
             if each.damage is not None and begin.get(place, -1) >= reached:
-                raise each.damage
+                raise with_way_out(each.damage, place, reached)
 
     def _starts_of_shorter(self, begin: Offsets) -> dict[TopicPartition, int]:
         """Where partitions begin that end before what was read of them: they were cut, or made anew. That is
@@ -150,7 +150,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         shorter = {place: each for place, each in ends if each.end < begin.get(place, 0)}
         for place, each in shorter.items():
             if each.damage is not None:
-                raise each.damage
+                raise with_way_out(each.damage, place, each.end)
             if self._options.fail_on_data_loss:
                 raise OffsetOutOfRangeError(begin[place], each.start, each.end)
         return {place: each.start for place, each in shorter.items()}
@@ -240,7 +240,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a range begins in what is still there."""
         log_start, log_end = ends.start, ends.end
         if last > log_end and ends.damage is not None:
-            raise ends.damage  # nothing is lost, but nobody can read it
+            # Nothing is lost, but nobody can read it.
+            raise with_way_out(ends.damage, None, log_end)
         if first < log_start or last > log_end:
             if self._options.fail_on_data_loss:
                 gone = first if first < log_start else last

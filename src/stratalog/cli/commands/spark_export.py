@@ -66,6 +66,10 @@ _FIELDS: Final = (
     help="With a checkpoint: go on where records were deleted before they were exported.",
 )  # fmt: skip
 @click.option(
+    "--skip-damaged", is_flag=True,
+    help="Go on at the next intact batch behind damage; the tasks' logs list what was left out.",
+)  # fmt: skip
+@click.option(
     "--option", "options", multiple=True, metavar="NAME=VALUE",
     help="An option of the format, such as compression=zstd; may be repeated.",
 )  # fmt: skip
@@ -90,6 +94,7 @@ def command(
     mode: str | None,
     committed: bool,
     allow_loss: bool,
+    skip_damaged: bool,
     options: tuple[str, ...],
     dry_run: bool,
 ) -> Result:
@@ -120,6 +125,7 @@ def command(
             mode=mode,
             committed=committed,
             allow_loss=allow_loss,
+            on_damage="skip" if skip_damaged else "fail",
             batch_bytes=batch_bytes,
             options=given,
             dry_run=dry_run,

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from stratalog.errors import UnknownPartitionError, UsageError
-from stratalog.inspect.partition_ends import partition_ends
+from stratalog.inspect.partition_ends import EndsCache
 from stratalog.inspect.partition_filter import Partitions, Topics
 from stratalog.inspect.range_plan import plan_range
+from stratalog.inspect.skipped_damage import OnDamagedBatch, on_damage_of
 from stratalog.inspect.sources import PartitionSource, Paths
 from stratalog.spark.columns import COLUMNS
 from stratalog.spark.fast_lane import scan
@@ -113,6 +114,7 @@ class _Plan:
     damaged: frozenset[TopicPartition] = frozenset()
     #: Where the logs end, also behind what is committed.
     log_ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    cache: EndsCache | None = None
 
     @property
     def log_directories(self) -> set[str]:
@@ -147,7 +149,8 @@ class _Plan:
             start = min(max(reached, self.starts[place]), self.ends[place])
             size = 0
             if start < self.ends[place]:
-                size = plan_range(source, start, self.ends[place], files).size_bytes
+                end = self.ends[place]
+                size = plan_range(source, start, end, files, cache=self.cache).size_bytes
             rows.append(ExportedPartition(*place, start, self.ends[place], size))
         return tuple(rows)
 
@@ -169,6 +172,7 @@ def export(
     mode: str | None = None,
     committed: bool = False,
     allow_loss: bool = False,
+    on_damage: str = "fail",
     batch_bytes: int = BATCH_BYTES,
     options: Mapping[str, str] | None = None,
     dry_run: bool = False,
@@ -183,8 +187,9 @@ def export(
     is read. With a ``checkpoint`` only what is new since the last run with it is written, each record once,
     about ``batch_bytes`` at a time; without, everything is, and ``mode`` says what happens to what is there.
     ``committed`` leaves out transactions that were aborted or are open. Where records were deleted before
-    they were exported, a run with a checkpoint is refused, unless ``allow_loss``. ``options`` are the
-    format's.
+    they were exported, a run with a checkpoint is refused, unless ``allow_loss``. ``on_damage`` says what
+    happens at a damaged batch: ``"fail"`` writes nothing, ``"skip"`` goes on at the next intact batch.
+    ``options`` are the format's.
     """
     topics = topics if topics is None or isinstance(topics, str) else tuple(topics)
     if partitions is not None and not isinstance(partitions, str | int):
@@ -199,7 +204,14 @@ def export(
         decode=decode,
         schema=schema,
     )
-    plan = _plan(LogPaths.of(paths, store), topics, partitions, committed, allow_loss)
+    plan = _plan(
+        LogPaths.of(paths, store),
+        topics,
+        partitions,
+        committed,
+        allow_loss,
+        on_damage_of(on_damage),
+    )
     if mode is not None and (mode not in MODES or checkpoint is not None):
         raise UsageError(
             "with a checkpoint new records are added: leave the mode out"
@@ -241,6 +253,7 @@ def _plan(
     partitions: Partitions | None,
     committed: bool,
     allow_loss: bool,
+    on_damage: OnDamagedBatch,
 ) -> _Plan:
     found = logs.sources(topics, partitions)
     sources = {each.place: each for each in found.partitions if each.place is not None}
@@ -260,6 +273,7 @@ def _plan(
         options["isolationLevel"] = "read_committed"
     if allow_loss:
         options["failOnDataLoss"] = "false"
+    options["onDamage"] = on_damage.value
     if partitions is not None:
         assigned: dict[str, list[int]] = {}
         for place in sorted(sources):
@@ -268,10 +282,8 @@ def _plan(
     else:
         options["subscribePattern"] = pattern
         options["includeInternal"] = "true"  # where the pattern takes them
-    ends = {
-        place: partition_ends(source, logs.file_system, stable=committed)
-        for place, source in sources.items()
-    }
+    cache = EndsCache(logs.file_system, skips_damage=on_damage is OnDamagedBatch.SKIP)
+    ends = {place: cache.ends_of(source, stable=committed) for place, source in sources.items()}
     reached = {
         place: each.end if each.stable is None else min(each.end, each.stable)
         for place, each in ends.items()
@@ -284,6 +296,7 @@ def _plan(
         {place: each.start for place, each in ends.items()},
         frozenset(place for place, each in ends.items() if each.damage is not None),
         {place: each.end for place, each in ends.items()},
+        cache,
     )
 
 

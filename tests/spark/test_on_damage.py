@@ -1,0 +1,66 @@
+"""``onDamage``: a read of a directory with one damaged partition fails with a way out, or goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from stratalog.spark.jobs.export import export
+from tests.inspect.logs import batch, flipped, segment
+
+pytestmark = pytest.mark.slow
+
+BATCHES, WRONG = 40, 20
+INTACT = [offset for offset in range(3 * BATCHES) if not 60 <= offset < 63]
+
+
+@pytest.fixture
+def logs(tmp_path):
+    """Two partitions; one has a batch of a wrong size in the middle of its only segment."""
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    made = [batch(3 * number) for number in range(BATCHES)]
+    made[WRONG] = flipped(made[WRONG], 10, 3)
+    segment(folder, 0, b"".join(made))
+    segment(folder, 0, batch(0), partition="orders-1")
+    return str(folder)
+
+
+def read(spark, path, **options):
+    found = spark.read.format("stratalog").options(**options).load(path)
+    rows = sorted((row.partition, row.offset) for row in found.collect())
+    return [[offset for place, offset in rows if place == number] for number in (0, 1)]
+
+
+def test_a_read_fails_and_names_the_partition_the_offset_and_the_option(spark, logs):
+    with pytest.raises(
+        Exception, match=r"orders-0 cannot be read from offset 6[03] on; onDamage=skip"
+    ):
+        read(spark, logs)
+
+
+def test_a_read_goes_on_behind_the_damage(spark, logs):
+    assert read(spark, logs, onDamage="skip", minPartitions="6") == [INTACT, [0, 1, 2]]
+
+
+def test_a_stream_goes_on_behind_the_damage(spark, logs, tmp_path):
+    stream = spark.readStream.format("stratalog").options(
+        onDamage="skip", startingOffsets="earliest", subscribe="orders"
+    )
+    out = str(tmp_path / "out")
+    query = (
+        stream.load(logs)
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(out)
+    )
+    query.awaitTermination()
+    rows = spark.read.parquet(out).where("partition = 0").collect()
+    assert sorted(row.offset for row in rows) == INTACT
+
+
+def test_an_export_takes_everything_that_is_intact(spark, logs, tmp_path):
+    with pytest.raises(Exception, match="onDamage=skip"):
+        export(spark, logs, tmp_path / "failed")
+    report = export(spark, logs, tmp_path / "all", on_damage="skip", decode="text")
+    assert report.records == len(INTACT) + 3
