@@ -116,6 +116,7 @@ def test_a_start_beyond_the_end_of_every_partition_is_an_error(tmp_path):
         stratalog.scan(tmp_path, start=4).to_table()
     assert (raised.value.offset, raised.value.end) == (4, 3)
     assert stratalog.scan(tmp_path, start=3).to_table().num_rows == 0  # the end itself
+    assert stratalog.scan(tmp_path, start=2, end=2).to_table().num_rows == 0  # nothing is asked for
 
 
 def test_a_start_beyond_the_end_of_some_partitions_is_listed(tmp_path):

@@ -86,6 +86,7 @@ class PartitionReader:
         spans = deque(spans_within(source, bounds, self._file_system))
         missed: Counter[str] = Counter()
         reached = source.log_start
+        has_end = not source.segments
         while spans:
             span = spans.popleft()
             with ExitStack() as opened:
@@ -122,6 +123,7 @@ class PartitionReader:
             reached = max(
                 reached, next_offset(log_file, decoder.expected_offset, end.pause.position)
             )
+            has_end = is_last
             if end.pause.reason == Reason.OFFSET_ORDER and source.is_listed:
                 fresh = relisted(source, self._file_system)
                 if fresh.segments != source.segments:
@@ -137,7 +139,7 @@ class PartitionReader:
                 self.skipped.append(found.skipped)
                 if self._on_damage is OnDamagedBatch.FAIL:
                     raise end.error()
-        if asked is not None and asked > reached and self._wanted.is_absolute and not missed:
+        if has_end and asked is not None and asked > reached and self._wanted.is_absolute:
             self.beyond.append(StartBeyondEnd(source.name, asked, reached))
 
     def _go_on(
