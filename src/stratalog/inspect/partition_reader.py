@@ -21,9 +21,9 @@ from stratalog.inspect.segment_order import SegmentSpan
 from stratalog.inspect.skipped_damage import OnDamagedBatch, SkippedDamage, find_resumption
 from stratalog.inspect.sources import PartitionSource, relisted, vanished, with_fresh_listing
 from stratalog.records.columns import Pause, RegionDecoder, Selection, Taken
-from stratalog.records.layout import INT32_MAX, Ending, Reason
+from stratalog.records.layout import INT32_MAX, INT64_MAX, Ending, Reason
 from stratalog.storage.batch_at import offsets_behind
-from stratalog.storage.filesystem import FileSystem
+from stratalog.storage.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.hidden_batches import judged
 from stratalog.storage.log_file import LogFile, open_log_file
 from stratalog.storage.settling import LISTINGS_MAX
@@ -53,8 +53,12 @@ class PartitionReader:
         file_system: FileSystem | None,
         progress: Progress,
         on_damage: OnDamagedBatch = OnDamagedBatch.FAIL,
+        *,
+        is_committed: bool = False,
     ) -> None:
         self._on_damage = on_damage
+        self._is_committed = is_committed
+        self._aborted: tuple[tuple[int, int, int], ...] = ()
         self._selection = selection
         self._wanted = wanted
         self._file_system = file_system
@@ -83,6 +87,8 @@ class PartitionReader:
             source, self._file_system, lambda each: bounds_of(each, self._wanted, self._file_system)
         )
         asked = bounds.start
+        if self._is_committed:
+            bounds = self._committed(source, bounds)
         spans = deque(spans_within(source, bounds, self._file_system))
         missed: Counter[str] = Counter()
         reached = source.log_start
@@ -142,6 +148,23 @@ class PartitionReader:
         if has_end and asked is not None and asked > reached and self._wanted.is_absolute:
             self.beyond.append(StartBeyondEnd(source.name, asked, reached))
 
+    def _committed(self, source: PartitionSource, bounds: Bounds) -> Bounds:
+        """The bounds of what is committed; what was aborted within them is left out from now on."""
+        # Only now: most reads need nothing of this.
+        from stratalog.inspect.partition_ends import EndsCache
+        from stratalog.inspect.range_plan import aborted_within
+
+        files = self._file_system or OsFileSystem()
+        cache = EndsCache(files)
+        ends = cache.ends_of(source, stable=True)
+        stable = ends.end if ends.stable is None else ends.stable
+        end = stable if bounds.end is None else min(bounds.end, stable)
+        if ends.damage is not None:
+            end = INT64_MAX if bounds.end is None else bounds.end  # reading says what is wrong
+        found = aborted_within(source, bounds.start or 0, end, files, cache)
+        self._aborted = tuple(txn[:3] for txn in found)
+        return replace(bounds, end=end)
+
     def _go_on(
         self, source: PartitionSource, bounds: Bounds, gone: SegmentSpan, missed: Counter[str]
     ) -> deque[SegmentSpan]:
@@ -165,6 +188,7 @@ class PartitionReader:
             end=bounds.end,
             start_time=bounds.start_time,
             end_time=bounds.end_time,
+            aborted=self._aborted,
         )
         if self._decoder is None or self._decoder.selection != selection:
             self._skipped_before = self.skipped_batches

@@ -33,7 +33,14 @@ from stratalog.storage.names import V07_SUFFIX, FileKind
 from stratalog.storage.segment import read_aborted
 from stratalog.storage.txn_index import AbortedTxn, collect_aborted
 
-__all__ = ["CUT_BYTES", "LogRange", "SegmentSlice", "plan_range", "plan_slices"]
+__all__ = [
+    "CUT_BYTES",
+    "LogRange",
+    "SegmentSlice",
+    "aborted_within",
+    "plan_range",
+    "plan_slices",
+]
 
 #: How far the places are apart where a slice may be cut: fine enough for tasks of tens of megabytes, and
 #: a terabyte has a quarter of a million of them.
@@ -123,6 +130,14 @@ def plan_range(
     return with_fresh_listing(source, files, plan)
 
 
+def aborted_within(
+    source: PartitionSource, start: int, end: int, file_system: FileSystem, cache: EndsCache
+) -> tuple[AbortedTxn, ...]:
+    """The aborted transactions with records from ``start`` up to ``end``."""
+    planning = _Planning(file_system, cache, Isolation.COMMITTED, INT64_MAX)
+    return planning.aborted(source, start, end)
+
+
 def plan_slices(
     source: PartitionSource,
     start: int,
@@ -174,7 +189,7 @@ class _Planning:
             start_time=start_time,
             end_time=end_time,
             slices=slices,
-            aborted=self._aborted(source, first, last) if is_committed else None,
+            aborted=self.aborted(source, first, last) if is_committed else None,
             is_listed=source.is_listed,
         )
 
@@ -242,7 +257,7 @@ class _Planning:
         tail = self.cache.tail(source)
         return 0 if tail is None else tail.next_offset
 
-    def _aborted(self, source: PartitionSource, start: int, end: int) -> tuple[AbortedTxn, ...]:
+    def aborted(self, source: PartitionSource, start: int, end: int) -> tuple[AbortedTxn, ...]:
         """The aborted transactions with records in a range. Their markers lie in it or behind it, each in
         the index of its segment."""
         found: list[AbortedTxn] = []

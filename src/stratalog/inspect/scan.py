@@ -78,6 +78,7 @@ def scan(
     views: bool = False,
     batch_rows: int = 65536,
     control: bool = False,
+    isolation: str = "read_uncommitted",
     on_damage: str = "fail",
     max_batch_bytes: int = 256 << 20,
     max_decompressed_bytes: int = DECOMPRESSED_SIZE_MAX_DEFAULT,
@@ -98,6 +99,9 @@ def scan(
     ``columns`` are by default offset, timestamp, timestamp_type, key, value and headers; others are
     topic, partition, timestamp_ms, position, base_offset, producer_id, producer_epoch, sequence,
     leader_epoch, codec, is_control and is_transactional. ``control`` shows control records too.
+
+    ``isolation="read_committed"`` leaves out the records of transactions that were aborted, and everything
+    from the first open one on. Of files that are named one by one, only markers in these files count.
 
     ``on_damage`` says what happens at a damaged batch: ``"fail"`` raises CorruptionError after what stands
     before it, and what stands behind it, in this partition and in others, is not read; ``"skip"`` goes on
@@ -141,7 +145,15 @@ def scan(
         file_system, listed = open_store(listed)
     wanted_partitions = partition_filter(topics, partitions)
     find = partial(find_sources, listed, wanted_partitions, file_system, on_refused=on_refused)
-    return Scan(find, names, wanted, selection, file_system, on_damage_of(on_damage))
+    return Scan(
+        find,
+        names,
+        wanted,
+        selection,
+        file_system,
+        on_damage_of(on_damage),
+        is_committed=_is_committed(isolation),
+    )
 
 
 def _column_names(columns: Sequence[str]) -> tuple[str, ...]:
@@ -182,6 +194,13 @@ def _range(
     return parse_offsets(offsets, SYSTEM_CLOCK.now_ms())
 
 
+def _is_committed(isolation: object) -> bool:
+    words = ("read_uncommitted", "read_committed")
+    if isolation not in words:
+        raise UsageError(f"isolation is {' or '.join(words)}, not {isolation!r}")
+    return isolation == words[1]
+
+
 def _number(value: Any, name: str) -> int:
     """A whole number, also one of numpy's."""
     try:
@@ -213,8 +232,11 @@ class Scan:
         selection: Selection,
         file_system: FileSystem | None = None,
         on_damage: OnDamagedBatch = OnDamagedBatch.FAIL,
+        *,
+        is_committed: bool = False,
     ) -> None:
         self.columns = columns
+        self._is_committed = is_committed
         self._on_damage = on_damage
         self.selection = selection
         #: What was found under the paths, when that was last looked at.
@@ -243,6 +265,7 @@ class Scan:
             selection,
             self._file_system,
             self._on_damage,
+            is_committed=self._is_committed,
         )
 
     @property
@@ -309,7 +332,12 @@ class Scan:
 
     def _new_reader(self) -> PartitionReader:
         return PartitionReader(
-            self.selection, self._wanted, self._file_system, self._note_progress, self._on_damage
+            self.selection,
+            self._wanted,
+            self._file_system,
+            self._note_progress,
+            self._on_damage,
+            is_committed=self._is_committed,
         )
 
     def _note_progress(self, done: int) -> None:

@@ -40,6 +40,13 @@ _TEXT_ROWS: Final = 8192  # as Python objects a record takes a kilobyte
 @click.option("-n", "--limit", type=click.IntRange(min=0), metavar="N", help="At most N records.")
 @click.option("--control", is_flag=True, help="Show control records, too (commits and aborts).")
 @click.option(
+    "--isolation",
+    type=click.Choice(("read_uncommitted", "read_committed")),
+    default="read_uncommitted",
+    show_default=True,
+    help="read_committed leaves out transactions that were aborted, or are open.",
+)
+@click.option(
     "--skip-damaged",
     is_flag=True,
     help="Go on at the next intact batch behind damage, and list on stderr what was left out.",
