@@ -9,7 +9,6 @@ from stratalog.errors import CorruptionError, UsageError
 from stratalog.inspect.segment_order import SegmentSpan
 from stratalog.records.columns import Pause
 from stratalog.storage.log_file import LogFile
-from stratalog.storage.next_intact import next_intact
 from stratalog.storage.walk_file import FileEnd
 
 __all__ = [
@@ -76,6 +75,9 @@ def find_resumption(
     expected = max(expected_offset, 0)
     found = None
     if not log_file.is_v07:
+        # Only now: who reads a sound log need not wait for it.
+        from stratalog.storage.next_intact import next_intact
+
         found = next_intact(
             log_file.file,
             pause.position,
