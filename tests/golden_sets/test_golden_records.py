@@ -287,12 +287,12 @@ def random_bounds(rng: random.Random, records: Sequence[PeerRecord]) -> dict[str
     offsets = [record.offset for record in records] or [0]
     times = [record.timestamp for record in records] or [0]
 
-    def near(values: Sequence[int]) -> int | None:
+    def near(values: Sequence[int], least: int = INT64_MIN) -> int | None:
         if rng.random() < 0.4:
             return None
-        return max(INT64_MIN, min(INT64_MAX, rng.choice(values) + rng.choice((-1, 0, 0, 1))))
+        return max(least, min(INT64_MAX, rng.choice(values) + rng.choice((-1, 0, 0, 1))))
 
-    first, after = near(offsets), near(offsets)
+    first, after = near(offsets, 0), near(offsets, 0)
     first_time, after_time = near(times), near(times)
     if first is not None and after is not None and rng.random() < 0.8:
         first, after = min(first, after), max(first, after)
