@@ -19,7 +19,6 @@ from stratalog.records.columns import Pause
 from stratalog.records.layout import (
     BATCH_HEADER_SIZE,
     INT32_MAX,
-    INT64_MAX,
     ROW_WIDTH,
     Check,
     Ending,
@@ -27,7 +26,7 @@ from stratalog.records.layout import (
     Row,
 )
 from stratalog.records.reasons import corruption
-from stratalog.storage.batch_at import is_batch_at
+from stratalog.storage.batch_at import is_sound_at
 from stratalog.storage.filesystem import FileStat, FileSystem
 from stratalog.storage.hidden_batches import judged
 from stratalog.storage.log_file import LogFile, Window, open_log_file
@@ -134,7 +133,7 @@ def _damage(log_file: LogFile, walk: _Walk, pause: Pause) -> CorruptionError | N
     """What is wrong at the end. A writer may have been just there: it is looked at once more."""
     if pause.ending != Ending.CORRUPT:
         # Headers alone were read, and no CRC covers a size: one that is wrong passes for the end.
-        is_sound = walk.last_position >= pause.position or _is_sound(log_file, walk.last_position)
+        is_sound = walk.last_position >= pause.position or is_sound_at(log_file, walk.last_position)
         return (
             None
             if is_sound
@@ -152,11 +151,6 @@ def _damage(log_file: LogFile, walk: _Walk, pause: Pause) -> CorruptionError | N
         if again != pause:
             return None
     return FileEnd(log_file.path, log_file.size, pause).error()
-
-
-def _is_sound(log_file: LogFile, position: int) -> bool:
-    """Whether the batch at a position matches its CRC. A writer may be at it: it is looked at twice."""
-    return any(is_batch_at(log_file, position, INT64_MAX, INT32_MAX) for _ in range(2))
 
 
 class _Walk:

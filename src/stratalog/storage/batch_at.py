@@ -9,6 +9,7 @@ from stratalog.records import kernel
 from stratalog.records.columns import RegionDecoder, Selection
 from stratalog.records.layout import (
     BATCH_HEADER_SIZE,
+    INT32_MAX,
     INT64_MAX,
     INT64_MIN,
     LOG_OVERHEAD,
@@ -20,7 +21,13 @@ from stratalog.records.layout import (
 )
 from stratalog.storage.log_file import LogFile
 
-__all__ = ["OffsetsBehind", "first_in_wrapper", "is_batch_at", "offsets_behind"]
+__all__ = [
+    "OffsetsBehind",
+    "first_in_wrapper",
+    "is_batch_at",
+    "is_sound_at",
+    "offsets_behind",
+]
 
 
 def is_batch_at(log_file: LogFile, position: int, offset: int, max_batch_bytes: int) -> bool:
@@ -40,6 +47,11 @@ def is_batch_at(log_file: LogFile, position: int, offset: int, max_batch_bytes: 
     base_offset: int = rows[Row.BASE_OFFSET]
     first: int = base_offset if base_offset >= 0 else rows[Row.LAST_OFFSET]
     return (log_file.base_offset or 0) <= first <= offset
+
+
+def is_sound_at(log_file: LogFile, position: int) -> bool:
+    """Whether the batch at a position matches its CRC. A writer may be at it: it is looked at twice."""
+    return any(is_batch_at(log_file, position, INT64_MAX, INT32_MAX) for _ in range(2))
 
 
 class OffsetsBehind(NamedTuple):

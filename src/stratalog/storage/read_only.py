@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 
 from stratalog.errors import CorruptionError, StorageError, UsageError
 from stratalog.records.layout import Check, Ending, Reason
+from stratalog.records.reasons import corruption
+from stratalog.storage.batch_at import is_sound_at
 from stratalog.storage.blank_segment import find_leftovers
 from stratalog.storage.filesystem import FileSystem
 from stratalog.storage.folder import FolderNames
@@ -184,4 +186,10 @@ def _damage(segment: SealedSegment, found: SegmentScan, file_size: int) -> Corru
     path = segment.path(FileKind.LOG)
     log_file = LogFile(path, segment.log, file_size, segment.base_offset, is_v07=False)
     pause = judged(log_file, found.pause)
-    return pause.error().located(path=path) if pause.ending == Ending.CORRUPT else None
+    if pause.ending == Ending.CORRUPT:
+        return pause.error().located(path=path)
+    # Headers alone were read, and no CRC covers a size: one that is wrong passes for the end.
+    last = found.last_position
+    if last >= found.valid_bytes or is_sound_at(log_file, last):
+        return None
+    return corruption(Reason.CRC_MISMATCH, last).located(path=path)
