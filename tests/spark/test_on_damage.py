@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from stratalog.errors import StratalogError
 from stratalog.spark.jobs.export import export
 from tests.inspect.logs import batch, flipped, segment
 
@@ -60,7 +61,32 @@ def test_a_stream_goes_on_behind_the_damage(spark, logs, tmp_path):
 
 
 def test_an_export_takes_everything_that_is_intact(spark, logs, tmp_path):
-    with pytest.raises(Exception, match="onDamage=skip"):
-        export(spark, logs, tmp_path / "failed")
     report = export(spark, logs, tmp_path / "all", on_damage="skip", decode="text")
     assert report.records == len(INTACT) + 3
+    (left_out,) = report.left_out
+    assert (left_out.start_offset, left_out.resume_offset, report.is_skipping) == (60, 63, True)
+
+
+def test_an_export_takes_the_other_partitions_and_says_what_it_left_out(spark, logs, tmp_path):
+    with pytest.raises(StratalogError, match="onDamage=skip"):
+        export(spark, logs, tmp_path / "failed")
+    for mode in ("errorifexists", "append"):  # written under another name first, and in place
+        report = export(spark, logs, tmp_path / mode, on_damage="stop", mode=mode)
+        assert report.records == 60 + 3
+        assert [each.end_offset for each in report.partitions] == [60, 3]
+        (left_out,) = report.left_out
+        assert (left_out.start_offset, left_out.resume_offset, report.is_skipping) == (
+            60,
+            63,
+            False,
+        )
+        rows = spark.read.parquet(str(tmp_path / mode)).where("partition = 1").collect()
+        assert sorted(row.offset for row in rows) == [0, 1, 2]
+
+
+def test_an_export_with_a_checkpoint_lists_what_it_skipped(spark, logs, tmp_path):
+    settings = {"checkpoint": tmp_path / "checkpoint", "on_damage": "skip"}
+    report = export(spark, logs, tmp_path / "out", **settings)
+    assert report.records == len(INTACT) + 3
+    assert [each.start_offset for each in report.left_out] == [60]
+    assert export(spark, logs, tmp_path / "out", **settings).left_out == ()

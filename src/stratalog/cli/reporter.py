@@ -22,6 +22,7 @@ from stratalog.errors import (
 )
 
 if TYPE_CHECKING:
+    from stratalog.inspect.skipped_damage import SkippedDamage
     from stratalog.inspect.sources import Sources
     from stratalog.storage.walk_file import FileEnd
 
@@ -73,6 +74,23 @@ class Reporter:
     def found(self) -> None:
         """Something is wrong with the bytes, and the output tells of it."""
         self.exit_code = max(self.exit_code, FINDINGS)
+
+    def left_out(
+        self, skipped: SkippedDamage, *, is_skipping: bool, resume_with: str = "--skip-damaged"
+    ) -> None:
+        """Say what the output lacks because of damage, and which options read what follows it."""
+        self.found()
+        if is_skipping:
+            self.note(f"left out: {skipped}")
+            return
+        folder = os.path.basename(os.path.dirname(os.path.abspath(skipped.path)))
+        resume = skipped.resume_offset
+        then = (
+            "nothing intact follows"
+            if resume is None
+            else f"reading can resume at offset {resume}: {resume_with}"
+        )
+        self.note(f"left out: {folder} from offset {skipped.start_offset} on; {then}")
 
     def interrupted(self) -> None:
         """Ctrl-C, by a command that has something to show all the same."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +14,6 @@ from stratalog.cli.result import ArrowStream, Chunk, Result
 from stratalog.cli.verb import Verb
 from stratalog.errors import OffsetOutOfRangeError, StorageError
 from stratalog.inspect.scan import Scan, scan
-from stratalog.inspect.skipped_damage import SkippedDamage
 from stratalog.records.layout import Ending
 
 if TYPE_CHECKING:
@@ -133,8 +131,11 @@ def _reported(
     records.on_failure = reporter.fail
     yield from reporter.until_failure(items)
     for skipped in records.skipped:
-        reporter.found()
-        reporter.note(_left_out(skipped, is_skipping=records.is_skipping))
+        reporter.left_out(
+            skipped,
+            is_skipping=records.is_skipping,
+            resume_with=f"--start {skipped.resume_offset}, or --skip-damaged",
+        )
     damaged = {each.path for each in records.skipped}
     for end in records.ends:
         if end.pause.ending == Ending.INCOMPLETE and end.path not in damaged:
@@ -144,17 +145,3 @@ def _reported(
             reporter.warn(str(beyond))
     for path in records.vanished:
         reporter.warn_vanished(path)
-
-
-def _left_out(skipped: SkippedDamage, *, is_skipping: bool) -> str:
-    """What the output lacks because of damage, and how to get at what stands behind it."""
-    if is_skipping:
-        return f"left out: {skipped}"
-    folder = os.path.basename(os.path.dirname(os.path.abspath(skipped.path)))
-    resume = skipped.resume_offset
-    if resume is None:
-        return f"left out: {folder} from offset {skipped.start_offset} on; nothing intact follows"
-    return (
-        f"left out: {folder} from offset {skipped.start_offset} on; reading can resume at offset {resume}: "
-        f"--start {resume}, or --skip-damaged"
-    )

@@ -67,7 +67,7 @@ _FIELDS: Final = (
 )  # fmt: skip
 @click.option(
     "--skip-damaged", is_flag=True,
-    help="Go on at the next intact batch behind damage; the tasks' logs list what was left out.",
+    help="Go on at the next intact batch after damage. Default: write a damaged partition up to the damage.",
 )  # fmt: skip
 @click.option(
     "--option", "options", multiple=True, metavar="NAME=VALUE",
@@ -103,6 +103,10 @@ def command(
     Columns: topic, partition, offset, timestamp, timestampType, key, value, headers, and date, the
     record's day in UTC. With --checkpoint a run writes what is new, exactly once, also when one
     was killed before. A row a partition says which offsets were written.
+
+    A damaged partition is written up to the damage and the others whole; stderr says what was left
+    out and where reading can resume, and the exit code is 1. With --checkpoint such a run fails, unless
+    --skip-damaged is given.
     """
     from stratalog.spark.jobs.export import export
 
@@ -125,7 +129,7 @@ def command(
             mode=mode,
             committed=committed,
             allow_loss=allow_loss,
-            on_damage="skip" if skip_damaged else "fail",
+            on_damage="skip" if skip_damaged else "fail" if checkpoint else "stop",
             batch_bytes=batch_bytes,
             options=given,
             dry_run=dry_run,
@@ -135,6 +139,8 @@ def command(
     rows = [astuple(each) for each in report.partitions]
     for warning in report.warnings:
         reporter.warn(warning)
+    for damage in report.left_out:
+        reporter.left_out(damage, is_skipping=report.is_skipping)
     if dry_run:
         reporter.note(f"a dry run: nothing was written to {to}")
     else:

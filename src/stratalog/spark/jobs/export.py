@@ -14,15 +14,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from stratalog.errors import UnknownPartitionError, UsageError
+from stratalog.errors import StorageError, StratalogError, UnknownPartitionError, UsageError
 from stratalog.inspect.partition_ends import EndsCache
 from stratalog.inspect.partition_filter import Partitions, Topics
 from stratalog.inspect.range_plan import plan_range
-from stratalog.inspect.skipped_damage import OnDamagedBatch, on_damage_of
+from stratalog.inspect.skipped_damage import OnDamagedBatch, SkippedDamage
 from stratalog.inspect.sources import PartitionSource, Paths
 from stratalog.spark.columns import COLUMNS
 from stratalog.spark.fast_lane import scan
 from stratalog.spark.jobs.export_columns import SOURCE_COLUMNS, decoded
+from stratalog.spark.jobs.export_damage import (
+    Damage,
+    OnDamagedPartition,
+    find_damage,
+    on_damaged_partition,
+)
 from stratalog.spark.jobs.export_folder import can_be_renamed, whole_folder
 from stratalog.spark.jobs.export_note import check_note, has_batches
 from stratalog.spark.jobs.export_topics import topics_pattern
@@ -62,7 +68,8 @@ class ExportedPartition:
 @dataclass(frozen=True, slots=True)
 class ExportReport:
     """What an export did. ``records`` is how many were written; None where nothing was. ``warnings`` are
-    sentences for people."""
+    sentences for people. ``left_out`` is what could not be written because it is damaged: with
+    ``is_skipping`` only the damage itself, else everything in the partition from there on."""
 
     to: str
     format: str
@@ -71,6 +78,8 @@ class ExportReport:
     batches: int | None = None
     is_dry_run: bool = False
     warnings: tuple[str, ...] = ()
+    left_out: tuple[SkippedDamage, ...] = ()
+    is_skipping: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +109,10 @@ class _Target:
     decode: str
     schema: str | None
 
+    def is_replaceable(self, mode: str) -> bool:
+        """Whether the target is written under another name first, so that a failed write leaves nothing."""
+        return not self.is_table and can_be_renamed(self.to, self.format, mode)
+
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
@@ -122,6 +135,13 @@ class _Plan:
         if self.logs.is_remote:
             return set()
         return {os.path.dirname(os.path.abspath(each.folder)) for each in self.sources.values()}
+
+    def up_to(self, damage: Damage) -> _Plan:
+        """The same plan, with every partition read up to its first damage."""
+        ends = dict(self.ends)
+        for place, skipped in damage.items():
+            ends[place] = max(self.starts[place], min(ends[place], skipped[0].start_offset))
+        return replace(self, ends=ends, damaged=frozenset())
 
     def losses(self, before: Mapping[TopicPartition, int]) -> list[str]:
         """What a run that has come so far before will not find any more: sentences."""
@@ -187,13 +207,17 @@ def export(
     is read. With a ``checkpoint`` only what is new since the last run with it is written, each record once,
     about ``batch_bytes`` at a time; without, everything is, and ``mode`` says what happens to what is there.
     ``committed`` leaves out transactions that were aborted or are open. Where records were deleted before
-    they were exported, a run with a checkpoint is refused, unless ``allow_loss``. ``on_damage`` says what
-    happens at a damaged batch: ``"fail"`` writes nothing, ``"skip"`` goes on at the next intact batch.
-    ``options`` are the format's.
+    they were exported, a run with a checkpoint is refused, unless ``allow_loss``. ``options`` are the
+    format's.
+
+    ``on_damage`` says what happens to a partition that is damaged: ``"fail"`` writes nothing at all,
+    ``"stop"`` writes it up to the damage and the others whole (not with a checkpoint, where it fails),
+    ``"skip"`` goes on at its next intact batch. ``left_out`` of the report lists what was not written.
     """
     topics = topics if topics is None or isinstance(topics, str) else tuple(topics)
     if partitions is not None and not isinstance(partitions, str | int):
         partitions = tuple(partitions)
+    on_damaged = on_damaged_partition(on_damage)
     wanted = _Wanted.of(topics, partitions, where)
     target = _Target(
         to=os.fspath(to) if is_table else absolute(os.fspath(to)),
@@ -210,7 +234,7 @@ def export(
         partitions,
         committed,
         allow_loss,
-        on_damage_of(on_damage),
+        on_damaged.of_batches,
     )
     if mode is not None and (mode not in MODES or checkpoint is not None):
         raise UsageError(
@@ -240,11 +264,73 @@ def export(
             return ExportReport(
                 target.to, target.format, rows, is_dry_run=True, warnings=tuple(losses)
             )
+        run = _Run(spark, plan, target, where, mode or MODES[0], progress)
         if checkpoint is None:
-            return _export_all(spark, plan, target, where, mode or "errorifexists", rows, progress)
+            return (
+                run.skipping()
+                if on_damaged is OnDamagedPartition.SKIP
+                else run.up_to_damage(on_damaged)
+            )
         wanted = replace(wanted, committed=committed)
         stream = _Stream(spark, plan, wanted, target, checkpoint, batch_bytes, progress)
-        return replace(stream.run(rows), warnings=tuple(losses))
+        damage = run.find_damage() if on_damaged is OnDamagedPartition.SKIP else {}
+        left_out = tuple(
+            each
+            for place, skipped in damage.items()
+            for each in skipped
+            if each.resume_offset is None or each.resume_offset > before.get(place, 0)
+        )
+        report = replace(stream.run(rows), warnings=tuple(losses))
+        return replace(report, left_out=left_out, is_skipping=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """An export without a checkpoint."""
+
+    spark: SparkSession
+    plan: _Plan
+    target: _Target
+    where: str | None
+    mode: str
+    progress: Progress | None
+
+    def skipping(self) -> ExportReport:
+        """Write everything that is intact."""
+        damage = self.find_damage()
+        return replace(self._write(self.plan), left_out=_all_of(damage), is_skipping=True)
+
+    def up_to_damage(self, on_damaged: OnDamagedPartition) -> ExportReport:
+        """Write everything; where a partition is damaged, fail, or write it up to there."""
+        if on_damaged is OnDamagedPartition.FAIL:
+            return self._write(self.plan)
+        if self.target.is_replaceable(self.mode):
+            # Damage is rare: it is only looked for when it was met, and then nothing has been written.
+            try:
+                with in_plain_words():
+                    return self._write(self.plan)
+            except (StorageError, UsageError):
+                raise
+            except StratalogError as error:
+                damage = self.find_damage()
+                if not damage:
+                    raise error from None
+        else:
+            damage = self.find_damage()
+        return replace(self._write(self.plan.up_to(damage)), left_out=_all_of(damage))
+
+    def find_damage(self) -> Damage:
+        return find_damage(self.spark, self.plan.logs, list(self.plan.sources.values()))
+
+    def _write(self, plan: _Plan) -> ExportReport:
+        rows = plan.rows({})
+        return _export_all(
+            self.spark, plan, self.target, self.where, self.mode, rows, self.progress
+        )
+
+
+def _all_of(damage: Damage) -> tuple[SkippedDamage, ...]:
+    return tuple(each for skipped in damage.values() for each in skipped)
 
 
 def _plan(
@@ -324,7 +410,7 @@ def _export_all(
     frame = decoded(read, target.decode, target.schema).observe(
         counted, f.count(f.lit(1)).alias("records")
     )
-    is_whole = not target.is_table and can_be_renamed(target.to, target.format, mode)
+    is_whole = target.is_replaceable(mode)
     # Its long name is not known to Spark Connect.
     named = "append" if is_whole else "error" if mode == "errorifexists" else mode
     writer = frame.write.format(target.format).mode(named).options(**target.options)
