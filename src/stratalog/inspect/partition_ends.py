@@ -54,11 +54,17 @@ class EndsCache:
     """Answers for partitions that it was asked about before, from what was appended since."""
 
     def __init__(
-        self, file_system: FileSystem | None = None, *, skips_damage: bool = False
+        self,
+        file_system: FileSystem | None = None,
+        *,
+        skips_damage: bool = False,
+        check_crc: bool = True,
     ) -> None:
         self._file_system = file_system or OsFileSystem()
         #: Whether a partition ends behind its last intact batch, and not before the first damaged one.
         self._skips_damage = skips_damage
+        #: Whether the CRC of the last batch is checked.
+        self._check_crc = check_crc
         self._tails: dict[str, SegmentTail] = {}
         self._transactions: dict[str, FollowedTransactions] = {}
         self._sealed_aborted: dict[
@@ -79,10 +85,10 @@ class EndsCache:
         known = self._tails.get(source.folder)
         found = None
         if known is not None and known.path == path and self._leads_on(known):
-            found = walk_tail(known, self._file_system)
+            found = walk_tail(known, self._file_system, check_crc=self._check_crc)
         if found is None:
             *_, span = segment_spans(source.segments)
-            found = find_tail(span, self._file_system)
+            found = find_tail(span, self._file_system, check_crc=self._check_crc)
         while found.damage is not None and self._skips_damage:
             found = tail_behind_damage(found, self._file_system)
         self._tails[source.folder] = found

@@ -57,8 +57,9 @@ class SegmentTail:
     damage: CorruptionError | None = field(default=None, compare=False)
 
 
-def find_tail(span: SegmentSpan, file_system: FileSystem) -> SegmentTail:
-    """The end of a segment, from the last batch that its offset index knows and the log has."""
+def find_tail(span: SegmentSpan, file_system: FileSystem, *, check_crc: bool = True) -> SegmentTail:
+    """Find the end of a segment, from the last batch that its offset index knows and the log has. The CRC of
+    the last batch is checked, unless ``check_crc`` is False."""
     with SegmentSearch(span, file_system) as search:
         if not search.is_searchable:
             counted = count_file(span.path, file_system=file_system)
@@ -66,15 +67,19 @@ def find_tail(span: SegmentSpan, file_system: FileSystem) -> SegmentTail:
             damage = end.error() if end.pause.ending == Ending.CORRUPT else None
             return SegmentTail(span.path, end.pause.position, counted.next_offset, damage=damage)
         known = SegmentTail(span.path, search.last_entry(), search.base_offset)
-    found = walk_tail(known, file_system)
+    found = walk_tail(known, file_system, check_crc=check_crc)
     assert found is not None, "there was no batch to be missed"
     return found
 
 
 def walk_tail(
-    known: SegmentTail, file_system: FileSystem, seen: RowsSeen | None = None
+    known: SegmentTail,
+    file_system: FileSystem,
+    seen: RowsSeen | None = None,
+    *,
+    check_crc: bool = True,
 ) -> SegmentTail | None:
-    """The end of a segment, from an end that was known. None where that is there no more."""
+    """Find the end of a segment, from an end that was known. None where that is there no more."""
     stat = file_system.stat(known.path)
     if stat is not None and stat == known.stat:
         return known
@@ -87,7 +92,18 @@ def walk_tail(
         *_, pause = walk_windows(
             log_file, walk.step, max_batch_bytes=_BATCH_BYTES_MAX, start=known.position
         )
-        return _ended(log_file, known, walk, judged(log_file, pause), stat)
+        pause = judged(log_file, pause)
+        if check_crc and not _ends_sound(log_file, walk, pause):
+            damage = corruption(Reason.CRC_MISMATCH, walk.last_position).located(path=known.path)
+            return SegmentTail(known.path, walk.last_position, walk.last_expected, damage=damage)
+        return _ended(log_file, known, walk, pause, stat)
+
+
+def _ends_sound(log_file: LogFile, walk: _Walk, pause: Pause) -> bool:
+    """Whether the last batch is what its header says. Headers alone were read, and no CRC covers a size: one
+    that is wrong passes for the end."""
+    is_known = pause.ending == Ending.CORRUPT or walk.last_position >= pause.position
+    return is_known or is_sound_at(log_file, walk.last_position)
 
 
 def tail_behind_damage(known: SegmentTail, file_system: FileSystem) -> SegmentTail:
@@ -132,13 +148,7 @@ def _ended(
 def _damage(log_file: LogFile, walk: _Walk, pause: Pause) -> CorruptionError | None:
     """What is wrong at the end. A writer may have been just there: it is looked at once more."""
     if pause.ending != Ending.CORRUPT:
-        # Headers alone were read, and no CRC covers a size: one that is wrong passes for the end.
-        is_sound = walk.last_position >= pause.position or is_sound_at(log_file, walk.last_position)
-        return (
-            None
-            if is_sound
-            else corruption(Reason.CRC_MISMATCH, walk.last_position).located(path=log_file.path)
-        )
+        return None
     if pause.reason != Reason.SHORT_TAIL:
         known = SegmentTail(log_file.path, pause.position, walk.next_offset)
         pauses = walk_windows(
@@ -159,6 +169,8 @@ class _Walk:
     def __init__(self, known: SegmentTail, seen: RowsSeen | None) -> None:
         self.next_offset = known.next_offset
         self.last_position = known.last_position
+        #: The offset that was expected where the last batch begins.
+        self.last_expected = known.next_offset
         self._expected = known.next_offset
         self._seen = seen
         self._rows = memoryview(array("q", bytes(8 * ROW_WIDTH * _ROWS_AT_ONCE)))
@@ -176,6 +188,11 @@ class _Walk:
             except BufferError:
                 return Pause(at, Ending.LOST)
             if held:
+                self.last_expected = (
+                    self._expected
+                    if held == 1
+                    else rows[(held - 2) * ROW_WIDTH + Row.LAST_OFFSET] + 1
+                )
                 self._expected = self.next_offset = expected
                 last: int = rows[(held - 1) * ROW_WIDTH + Row.POSITION]
                 self.last_position = window.position + last

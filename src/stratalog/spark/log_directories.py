@@ -73,7 +73,9 @@ class LogDirectories:
         for path in self._paths:
             self._file_system.list_dir(path)  # says what is wrong with one that is not there
         is_skipping = options.on_damage is OnDamagedBatch.SKIP
-        self._cache = EndsCache(self._file_system, skips_damage=is_skipping)
+        self._cache = EndsCache(
+            self._file_system, skips_damage=is_skipping, check_crc=options.check_crc
+        )
         names = options.wanted.topic_names
         self._filter = EVERYTHING if names is None else PartitionFilter(names)
 

@@ -138,7 +138,8 @@ class _Judge:
                     f"offset {entry.last_offset}, and the batch there does not"
                 )
                 return [self._wrong_entry(file, slot, detail, _REBUILD_TXNS)]
-            if not 0 <= entry.last_stable_offset <= entry.last_offset + 1:
+            # Beyond the marker where the append that brought it also started another transaction.
+            if not 0 <= entry.last_stable_offset <= self._last_offset + 1:
                 detail = f"an entry has the last stable offset {entry.last_stable_offset}"
                 return [self._wrong_entry(file, slot, detail, _REBUILD_TXNS)]
         return []
