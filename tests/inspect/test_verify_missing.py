@@ -90,6 +90,18 @@ def test_middle_segment_that_lost_records(root, what, options):
     assert row["path"] == str(segments(root)[0] if what == "deleted" else log)
 
 
+@pytest.mark.parametrize("at", [0, 3, 6])
+def test_last_batch_whose_offset_was_raised(root, at):
+    """No CRC covers it, and nothing follows it: only the recovery point of the clean shutdown tells."""
+    log = segments(root)[-1]
+    data = bytearray(log.read_bytes())
+    data[boundary(log) + at] ^= 0x40
+    log.write_bytes(data)
+    done = run("verify", root)
+    assert done.code == 1
+    assert log.name in {Path(row["path"]).name for row in done.rows() if row["status"] == "damaged"}
+
+
 def test_middle_segment_without_any_index_that_was_emptied(root):
     log = segments(root)[1]
     remove_segment(log)

@@ -21,6 +21,8 @@ What proves a loss, and what does not:
   note, unless an index entry or a producer of the snapshot lies beyond the end as well.
 * The log-start-offset-checkpoint names a partition only while its log starts inside a segment. If after an
   orderly stop the first segment begins above that offset, the segments before it were taken away.
+* After a clean shutdown the recovery point is the log end. A log that goes on beyond it has a last batch
+  whose offset is wrong, which no CRC covers and nothing after it contradicts: a finding.
 * What lies below the log start was deleted on purpose, and is never missing.
 
 Everything here is a pure function of values.
@@ -174,7 +176,7 @@ def _end(evidence: PartitionEvidence) -> list[Finding]:
     end = 0 if last is None else last.next_offset
     claims = [claim for claim in _claims(evidence) if claim.offset > end]
     if not claims:
-        return []
+        return _excess(evidence, last, end)
     path = evidence.folder if last is None else last.path
     detail = f"the log ends at offset {end}, but {', '.join(claim.text for claim in claims)}"
     strong = [claim.offset for claim in claims if claim.is_strong]
@@ -189,6 +191,26 @@ def _end(evidence: PartitionEvidence) -> list[Finding]:
         beyond = "" if last is None or last.beyond is None else f", and {last.beyond}"
         return [_missing(path, detail + beyond, end)]
     return [Finding.about(path, "note", "end_below_claims", f"{detail}; {why}", offset=end)]
+
+
+def _excess(evidence: PartitionEvidence, last: SegmentEnd | None, end: int) -> list[Finding]:
+    """Compare the end of the log with the recovery point of a clean shutdown, which is the log end."""
+    recovery_point = evidence.checkpoints.get(RECOVERY_CHECKPOINT)
+    if last is None or not evidence.is_clean or recovery_point is None or end <= recovery_point:
+        return []
+    detail = (
+        f"the log ends at offset {end}, and the clean shutdown that wrote the {RECOVERY_CHECKPOINT} left it at "
+        f"{recovery_point}: the offset of the last batch, which no CRC covers, may be wrong, or something "
+        "else has written to the log"
+    )
+    advice = (
+        "compare the last batch with a replica or a backup, and restore the segment if it differs"
+    )
+    return [
+        Finding.about(
+            last.path, "damage", "end_beyond_recovery_point", detail, advice, offset=recovery_point
+        )
+    ]
 
 
 class _Claim(NamedTuple):

@@ -37,6 +37,7 @@ from stratalog.inspect.verify.roots import RootState
 from stratalog.inspect.verify.small_files import QUORUM_STATE, check_small_file, kind_of_name
 from stratalog.storage.filesystem import FileSystem
 from stratalog.storage.names import (
+    CLEAN_SHUTDOWN,
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA,
     FileKind,
@@ -332,7 +333,7 @@ class _PartitionVerifier:
 
     def _with_missing(self) -> Iterator[FileReport]:
         found = find_missing(self._evidence())
-        if any(each.severity == "missing" for each in found) and self._list() != self._names:
+        if any(each.severity != "note" for each in found) and self._has_changed():
             found = list(map(_changed_meanwhile, found))
         by_path: dict[str, list[Finding]] = {}
         for each in found:
@@ -343,6 +344,14 @@ class _PartitionVerifier:
             yield side_report(
                 path, CheckedKind.PARTITION, self._source.place, findings=tuple(findings)
             )
+
+    def _has_changed(self) -> bool:
+        """Whether a writer has been at work since the files were listed: it removes the marker of a clean
+        shutdown first."""
+        if self._list() != self._names:
+            return True
+        marker = os.path.join(self._root.root, CLEAN_SHUTDOWN)
+        return self._root.is_clean and self._file_system.stat(marker) is None
 
     def _evidence(self) -> PartitionEvidence:
         snapshots = self._offsets(FileKind.SNAPSHOT)
@@ -366,7 +375,7 @@ def _is_known(name: str) -> bool:
 
 def _changed_meanwhile(finding: Finding) -> Finding:
     """A folder that changes while it is read proves nothing."""
-    if finding.severity != "missing":
+    if finding.severity == "note":
         return finding
     detail = f"{finding.detail}; but the folder was changed while it was read: run verify again"
     return replace(finding, severity="note", detail=detail, advice=None)
