@@ -199,7 +199,7 @@ def _excess(evidence: PartitionEvidence, last: SegmentEnd | None, end: int) -> l
     if last is None or not evidence.is_clean or recovery_point is None or end <= recovery_point:
         return []
     detail = (
-        f"the log ends at offset {end}, and the clean shutdown that wrote the {RECOVERY_CHECKPOINT} left it at "
+        f"the log ends at offset {end}, and the {RECOVERY_CHECKPOINT} of the clean shutdown says "
         f"{recovery_point}: the offset of the last batch, which no CRC covers, may be wrong, or something "
         "else has written to the log"
     )
