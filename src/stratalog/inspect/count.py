@@ -114,7 +114,7 @@ def count_file(
 
 
 def ending_below(count: FileCount, limit: int | None) -> FileCount:
-    """The count of a file behind which a segment begins at ``limit``: damaged where it reaches that far. No
+    """The count of a file whose next segment begins at ``limit``: damaged where it reaches that far. No
     CRC covers an offset, and nothing else proves that of the last batch wrong."""
     if limit is None or not count.end.is_clean or count.next_offset <= limit:
         return count

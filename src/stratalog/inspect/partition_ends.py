@@ -61,7 +61,7 @@ class EndsCache:
         check_crc: bool = True,
     ) -> None:
         self._file_system = file_system or OsFileSystem()
-        #: Whether a partition ends behind its last intact batch, and not before the first damaged one.
+        #: Whether a partition ends after its last intact batch, and not before the first damaged one.
         self._skips_damage = skips_damage
         #: Whether the CRC of the last batch is checked.
         self._check_crc = check_crc

@@ -33,7 +33,7 @@ __all__ = ["PartitionReader", "StartBeyondEnd"]
 
 
 class StartBeyondEnd(NamedTuple):
-    """A partition that was to be read from an offset behind its end."""
+    """A partition that was to be read from an offset beyond its end."""
 
     name: str
     start: int

@@ -171,7 +171,7 @@ class _Planning:
         ends = self.cache.ends_of(source, stable=is_committed)
         visible = ends.end if ends.stable is None else ends.stable
         if ends.damage is not None and (end is None or end > visible):
-            raise ends.damage  # what lies behind the damage may well be wanted
+            raise ends.damage  # what follows the damage may well be wanted
         first = ends.start if start is None else max(start, ends.start)
         last = visible if end is None else min(end, visible)
         if end_time is not None and time_slack_ms is not None and first < last:

@@ -205,7 +205,7 @@ class _Reading:
 
     def _is_sound(self, log_file: LogFile, position: int) -> bool:
         """Whether what lies at a position is a batch, or the end of the file. Its size and its offset prove
-        nothing: behind a batch whose own size is wrong, any bytes may look like a header."""
+        nothing: after a batch whose own size is wrong, any bytes may look like a header."""
         if position >= log_file.size:
             return True
         return is_batch_at(log_file, position, INT64_MAX, self._reader.selection.max_batch_bytes)

@@ -104,7 +104,7 @@ def scan(
     from the first open one on. Of files that are named one by one, only markers in these files count.
 
     ``on_damage`` says what happens at a damaged batch: ``"fail"`` raises CorruptionError after what stands
-    before it, and what stands behind it, in this partition and in others, is not read; ``"skip"`` goes on
+    before it, and what follows, in this partition and in others, is not read; ``"skip"`` goes on
     at the next intact batch, and ``skipped`` of the result lists what was left out.
 
     Batches that the bounds leave out by their headers are not read further, so their CRC is not checked:

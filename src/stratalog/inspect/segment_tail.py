@@ -107,7 +107,7 @@ def _ends_sound(log_file: LogFile, walk: _Walk, pause: Pause) -> bool:
 
 
 def tail_behind_damage(known: SegmentTail, file_system: FileSystem) -> SegmentTail:
-    """The end of a segment behind damage, from the next intact batch on; without damage where there is
+    """Find the end of a segment after damage, from the next intact batch on; without damage where there is
     none."""
     with open_log_file(known.path, file_system) as log_file:
         found = next_intact(

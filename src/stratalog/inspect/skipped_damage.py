@@ -70,7 +70,7 @@ class Resumption:
 def find_resumption(
     log_file: LogFile, span: SegmentSpan, pause: Pause, expected_offset: int
 ) -> Resumption:
-    """Where to go on behind the damage at which a walk over a segment came to its end."""
+    """Find where to go on after the damage at which a walk over a segment came to its end."""
     error = FileEnd(log_file.path, log_file.size, pause).error()
     expected = max(expected_offset, 0)
     found = None

@@ -96,7 +96,7 @@ class LogRows:
         if start is not None:
             for each in self._views:
                 if each.damage is not None and start > each.view.log_end:
-                    raise each.damage  # what lies behind the damage may well be there
+                    raise each.damage  # what follows the damage may well be there
                 each.view.check_range(start)
 
     @property

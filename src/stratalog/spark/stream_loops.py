@@ -6,7 +6,7 @@ task that reads notes what its stream reads, in the executor's scratch folder, w
 executor ends. A task that writes looks for the notes of its own query before anything of it can be
 committed.
 
-A task with no shuffle between read and write does both in one executor, and always finds the note. Behind a
+A task with no shuffle between read and write does both in one executor, and always finds the note. After a
 shuffle on a cluster, an executor may write rows that only others have read: then the loop is refused by
 another task, or by a later batch.
 """

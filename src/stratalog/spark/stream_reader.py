@@ -240,7 +240,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a range begins in what is still there."""
         log_start, log_end = ends.start, ends.end
         if last > log_end and ends.damage is not None:
-            # Nothing is lost, but nobody can read it.
+            # Nothing is lost, but no reader can read it.
             raise with_way_out(ends.damage, None, log_end)
         if first < log_start or last > log_end:
             if self._options.fail_on_data_loss:

@@ -118,8 +118,8 @@ def _find_sound(file: ReadableFile, start: int, end: int, base_offset: int) -> i
 
 
 def sound_positions(file: ReadableFile, start: int, end: int, base_offset: int) -> Iterator[int]:
-    """The positions behind ``start`` where a batch or message of the segment matches its CRC. Some may lie
-    inside of others: a value can hold a batch."""
+    """Yield the positions after ``start`` where a batch or message of the segment matches its CRC. Some may
+    lie inside others: a value can hold a batch."""
     # All offsets of a segment begin alike, and a search for these two bytes is fast.
     heads = {each.to_bytes(8, "big")[:2] for each in (base_offset, base_offset + _WIDEST)}
     header = re.compile(b"(?:" + b"|".join(map(re.escape, heads)) + b")" + _HEADER, re.DOTALL)

@@ -1,4 +1,4 @@
-"""Find where reading can go on behind a damaged batch."""
+"""Find where reading can resume after a damaged batch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def next_intact(
     expected_offset: int,
     below: int | None = None,
 ) -> IntactBatch | None:
-    """The first intact batch behind the damaged one at ``position`` of a segment whose offsets lie at or
+    """Find the first intact batch after the damaged one at ``position`` of a segment whose offsets lie at or
     above ``expected_offset`` and below ``below``; None: there is none.
 
     First where the damaged batch says that it ends, then byte by byte. A batch is intact where its CRC

@@ -1,8 +1,8 @@
 """Check a batch that was found by its offset against its neighbours.
 
 No CRC covers the offset and the size of a batch, nor its magic byte. A look-up trusts them: one flipped bit
-leads it past the batch that holds the offset, or to another one. Whoever reads from a place therefore asks
-once what the batches before it and behind it prove. A check reads a few headers, and one batch at most.
+leads it past the batch that holds the offset, or to another one. A read that begins at a place therefore asks
+once what the batches before and after it prove. A check reads a few headers, and one batch at most.
 """
 
 from __future__ import annotations

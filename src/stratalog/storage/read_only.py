@@ -168,7 +168,7 @@ def _open(
     file_size = last.size_bytes
     valid_bytes, log_end = found_end.valid_bytes, found_end.next_offset
     if found_end.pause.reason == Reason.OFFSET_ORDER:
-        # No CRC covers an offset: which of two batches is out of order, nobody can tell. None is shown.
+        # No CRC covers an offset: which of two batches is out of order cannot be told. Neither is shown.
         valid_bytes, log_end = found_end.last_position, found_end.last_expected
         found_end.index.truncate(log_end)
     last.take_end(valid_bytes, found_end.index, aborted)

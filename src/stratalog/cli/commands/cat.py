@@ -47,7 +47,7 @@ _TEXT_ROWS: Final = 8192  # as Python objects a record takes a kilobyte
 @click.option(
     "--skip-damaged",
     is_flag=True,
-    help="Go on at the next intact batch behind damage, and list on stderr what was left out.",
+    help="Go on at the next intact batch after damage, and list on stderr what was left out.",
 )
 @click.option("--no-crc", is_flag=True, help="Do not check CRCs.")
 @limits

@@ -1,7 +1,7 @@
 """The folder of an export without a checkpoint: there when it is whole, and not before.
 
 Spark writes into its target and leaves half of it there when it is killed; a second try is then refused,
-because something is there. So everything is written into a folder beside the target, which gets the
+because something is there. So everything is written into a folder next to the target, which gets the
 target's name in one step when it is whole. What a killed run left is removed by the next one: a run holds a
 lock on its folder for as long as it lives, so that the folder of another that is still running stays.
 """
