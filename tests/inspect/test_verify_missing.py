@@ -302,9 +302,49 @@ def test_directories_of_our_own_are_ok(tmp_path):
         logs.delete_records("own", 0, logs.partition("own", 0).log_start + 7)
         log = logs.partition("own", 1)
         log.truncate(log.log_end - 30)
+        logs.append("own", ["goes on"], partition=1)
         logs.checkpoint()
         assert_ok(root)
     assert_ok(root)
+
+
+def test_last_segment_deleted_that_held_less_than_a_batch(root):
+    """Of this, a clean shutdown that left every checkpoint beyond the end is proof."""
+    with stratalog.open(str(root)) as logs:
+        logs.append("orders", [bytes(10)] * 200, partition=0)  # the widest batch
+        logs.partition("orders", 0).roll()
+        logs.append("orders", [b"the last one"], partition=0)
+    assert_ok(str(root))
+    for path in (root / "orders-0").glob(f"{segments(root)[-1].stem}.*"):
+        path.unlink()
+    done = run("verify", root)
+    assert done.code == 1
+    assert [found["reason"] for found in missing(done)] == ["missing_records"]
+
+
+def test_first_segment_deleted_that_a_leader_epoch_names(root):
+    remove_segment(segments(root)[0])
+    done = run("verify", root)
+    assert done.code == 1
+    assert any("leader-epoch-checkpoint" in found["detail"] for found in missing(done))
+
+
+def test_segment_that_was_renamed_into_the_one_before(root):
+    log = segments(root)[1]
+    base = int(log.stem)
+    for path in log.parent.glob(f"{log.stem}.*"):
+        path.rename(path.with_name(f"{base - 1:020d}{path.suffix}"))
+    done = run("verify", root)
+    assert done.code == 1
+    reasons = [found["reason"] for row in done.rows() for found in row["findings"]]
+    assert "segment_overlap" in reasons
+
+
+@pytest.mark.parametrize("name", ["v0-compacted", "v1-compacted", "v1-k0100-compacted"])
+def test_gaps_before_wrappers_are_notes(name):
+    done = run("verify", "--gaps", GOLDEN_DIR / name)
+    severities = {found["severity"] for row in done.rows() for found in row["findings"]}
+    assert (done.code, severities) == (0, {"note"})
 
 
 def assert_ok(root):

@@ -53,6 +53,11 @@ def logs(tmp_path):
         lambda _: stratalog.open(5),  # type: ignore[arg-type]
         lambda _: stratalog.open(b"logs"),  # type: ignore[arg-type]
         lambda _: stratalog.open([]),
+        lambda _: stratalog.open("a\0b"),
+        lambda _: stratalog.open("\ud800"),
+        lambda _: stratalog.scan("a\0b"),
+        lambda logs: logs.tail("a", timeout_s=float("nan")),
+        lambda logs: logs.tail("a", timeout_s=-1),
     ],
 )
 def test_wrong_type_is_a_usage_error(logs: Logs, call: Callable[[Logs], Any]) -> None:
@@ -64,6 +69,11 @@ def test_wrong_type_is_a_usage_error(logs: Logs, call: Callable[[Logs], Any]) ->
     "given",
     [
         {"offsets": 5},
+        {"columns": 0},
+        {"topics": 0},
+        {"topics": [None]},
+        {"partitions": 1.5},
+        {"batch_rows": 2**63},
         {"start": "5"},
         {"start": 1.5},
         {"end": True},

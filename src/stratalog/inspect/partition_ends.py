@@ -20,7 +20,7 @@ from stratalog.inspect.segment_tail import (
 )
 from stratalog.inspect.sources import PartitionSource, with_fresh_listing
 from stratalog.records.layout import Reason
-from stratalog.storage.filesystem import FileSystem, OsFileSystem
+from stratalog.storage.filesystem import FileStat, FileSystem, OsFileSystem
 from stratalog.storage.names import parse_data_name
 from stratalog.storage.txn_index import AbortedTxn
 
@@ -66,6 +66,8 @@ class EndsCache:
         #: Whether the CRC of the last batch is checked.
         self._check_crc = check_crc
         self._tails: dict[str, SegmentTail] = {}
+        #: Files that were checked and found sound, as they were then.
+        self._sound: dict[str, FileStat] = {}
         self._transactions: dict[str, FollowedTransactions] = {}
         self._sealed_aborted: dict[
             str, tuple[tuple[str, ...], dict[int, tuple[AbortedTxn, ...]]]
@@ -130,7 +132,36 @@ class EndsCache:
             end = min(end, source.visible_end)
         start = min(self._start(source), end)
         last_stable = end if unstable is None else max(min(unstable, end), start)
-        return PartitionEnds(start, end, last_stable if stable else None, _damage(source, tail))
+        damage = _damage(source, tail)
+        if damage is None and last_stable < end:
+            damage = self._hidden_damage(source, last_stable)
+        return PartitionEnds(start, end, last_stable if stable else None, damage)
+
+    def _hidden_damage(self, source: PartitionSource, stable: int) -> CorruptionError | None:
+        """What is damaged in the segments that an open transaction hides. Transactions are followed by
+        headers and markers alone: a damaged one may look like a transaction that is still open."""
+        from stratalog.inspect.verify.data_file import verify_file
+
+        for span in segment_spans(source.segments):
+            if span.next_offset is not None and span.next_offset <= stable:
+                continue
+            stat = self._file_system.stat(span.path)
+            if self._sound.get(span.path) == stat:
+                continue
+            is_last = span.path == source.segments[-1]
+            report = verify_file(span.path, is_last_segment=is_last, file_system=self._file_system)
+            for found in report.findings:
+                if found.severity == "damage":
+                    return CorruptionError(
+                        found.reason,
+                        found.detail,
+                        position=found.position,
+                        path=found.path,
+                        advice=found.advice,
+                    )
+            if stat is not None:
+                self._sound[span.path] = stat
+        return None
 
     def _start(self, source: PartitionSource) -> int:
         """As Kafka has it: what is checkpointed, or the first segment's own start if that is higher."""

@@ -89,20 +89,25 @@ def partition_filter(
 
 
 def _patterns(topics: Topics) -> tuple[str, ...]:
-    given = (topics,) if isinstance(topics, str) else tuple(topics)
+    if not isinstance(topics, Iterable):
+        raise UsageError(f"topics are names, not {topics!r}")
+    given: tuple[object, ...] = (topics,) if isinstance(topics, str) else tuple(topics)
+    names = tuple(each for each in given if isinstance(each, str) and _PATTERN.fullmatch(each))
     for pattern in given:
-        if not _PATTERN.fullmatch(pattern):
+        if pattern not in names:
             raise UsageError(
                 f"{pattern!r} is no topic: letters, digits, '.', '_', '-', and * and ?"
             )
     if not given:
         raise UsageError("topics is empty: name one, or leave it out for all")
-    return given
+    return names
 
 
 def _numbers(partitions: Partitions) -> tuple[range, ...]:
     if isinstance(partitions, int):
         partitions = (partitions,)
+    if not isinstance(partitions, Iterable):
+        raise UsageError(f"partitions are numbers, not {partitions!r}")
     if isinstance(partitions, str):
         numbers = tuple(map(_number_range, partitions.split(",")))
     else:

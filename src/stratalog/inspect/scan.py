@@ -7,7 +7,7 @@ whole batches by their headers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -128,7 +128,7 @@ def scan(
         check=check,
         views=views,
         batch_rows=_number(batch_rows, "batch_rows"),
-        max_batch_bytes=min(_number(max_batch_bytes, "max_batch_bytes"), INT64_MAX),
+        max_batch_bytes=max(0, min(_number(max_batch_bytes, "max_batch_bytes"), INT64_MAX)),
         max_decompressed_bytes=_number(max_decompressed_bytes, "max_decompressed_bytes"),
     )
     wanted = _range(
@@ -157,6 +157,8 @@ def scan(
 
 
 def _column_names(columns: Sequence[str]) -> tuple[str, ...]:
+    if not isinstance(columns, Iterable):
+        raise UsageError(f"columns are a list of names, not {columns!r}")
     names = (columns,) if isinstance(columns, str) else tuple(columns)
     unknown = [name for name in names if name not in COLUMN_NAMES and name not in FILE_COLUMNS]
     if unknown:

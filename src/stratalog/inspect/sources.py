@@ -29,6 +29,7 @@ from stratalog.storage.names import (
     PARTITION_METADATA,
     RECOVERY_CHECKPOINT,
     is_marked_partition_dir,
+    is_path,
     parse_partition_dir,
     parse_partition_file,
     parse_segment_name,
@@ -116,7 +117,7 @@ def path_list(paths: Paths) -> tuple[str, ...]:
     if not listed:
         raise UsageError("no file to read")
     for path in listed:
-        if not isinstance(path, str | os.PathLike):
+        if not isinstance(path, str | os.PathLike) or not is_path(os.fspath(path)):
             raise UsageError(f"paths are texts or path objects, not {path!r}")
     return tuple(os.fspath(path) for path in listed if isinstance(path, str | os.PathLike))
 

@@ -36,7 +36,7 @@ from stratalog.storage.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.load_report import LoadReport
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.log_view import Isolation
-from stratalog.storage.names import check_topic_type
+from stratalog.storage.names import check_topic_type, is_path
 from stratalog.storage.partition_log import AppendResult, PartitionLog, Watermark
 from stratalog.storage.piece import Piece
 from stratalog.storage.read_only import folder_trace, open_view
@@ -71,7 +71,7 @@ def open_logs(
     if isinstance(directories, Iterable) and not isinstance(directories, str | os.PathLike):
         listed = tuple(directories)
     paths = [os.fspath(path) for path in listed if isinstance(path, str | os.PathLike)]
-    if not paths or len(paths) < len(listed):
+    if not paths or len(paths) < len(listed) or not all(map(is_path, paths)):
         raise UsageError(f"no log directory to open: {directories!r}")
     return Logs(
         paths,
@@ -497,7 +497,9 @@ class Logs:
         self._check_open()
         if start is not None and type(start) is not int:
             raise UsageError(f"start is a whole number, not {start!r}")
-        if timeout_s is not None and not isinstance(timeout_s, int | float):
+        if not isinstance(timeout_s, int | float | None) or not (
+            timeout_s is None or timeout_s >= 0
+        ):
             raise UsageError(f"timeout_s is a number of seconds, not {timeout_s!r}")
         places = self.places(topic, partitions)
         logs = {place: self._tailed(place) for place in places}

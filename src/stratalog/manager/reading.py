@@ -16,7 +16,7 @@ from stratalog.records.columns import (
     column_mask,
     records_of,
 )
-from stratalog.records.layout import INT32_MAX, TimestampType
+from stratalog.records.layout import INT32_MAX, Column, TimestampType
 from stratalog.records.model import RecordHeader
 from stratalog.storage.log_view import Isolation, LogView
 from stratalog.storage.record_reader import read_columns
@@ -170,12 +170,24 @@ class LogRows:
                 yield from read_columns(
                     view, selection, self._isolation, start=start, end=bound, again=again
                 )
+                self._check_hidden(each, view, bound)
         except (CorruptionError, StorageError):
             if self._is_closed():  # its files are closed, or another's by now
                 raise _closed() from None
             raise
         if each.damage is not None and (end is None or end > each.view.log_end):
             raise each.damage
+
+    def _check_hidden(self, each: PartitionView, view: LogView, bound: int) -> None:
+        """CorruptionError if what an open transaction hides in the files of another writer is damaged: a
+        damaged marker may look like a transaction that is still open."""
+        stable = view.bound(Isolation.COMMITTED)
+        is_hiding = self._isolation is Isolation.COMMITTED and bound == stable < view.log_end
+        if is_hiding and each.again is not None:
+            nothing = Selection(columns=Column.OFFSET)
+            again = _view_again(each)
+            for _ in read_columns(view, nothing, Isolation.LOG_END, start=stable, again=again):
+                pass
 
     def _begin(
         self, view: LogView, again: Callable[[], LogView] | None

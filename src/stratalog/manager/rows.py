@@ -224,7 +224,7 @@ def _record(value: Any, key: Any, timestamp: Any, headers: Any) -> Record:
     time_ms = timestamp if type(timestamp) is int else whole_number(timestamp)
     if time_ms is None or not INT64_MIN <= time_ms <= INT64_MAX:
         raise InvalidRecordError(f"timestamp {timestamp!r} is not a number of milliseconds")
-    if headers == ():
+    if isinstance(headers, tuple) and not headers:
         return Record(_bytes(value, "value"), _bytes(key, "key"), time_ms)
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     if not isinstance(pairs, Iterable) or isinstance(pairs, _Text):

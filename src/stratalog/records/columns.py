@@ -88,8 +88,10 @@ class Selection:
     max_decompressed_bytes: int = DECOMPRESSED_SIZE_MAX_DEFAULT
 
     def __post_init__(self) -> None:
-        if self.batch_rows < 1:
-            raise UsageError("batch_rows is at least 1")
+        if not 1 <= self.batch_rows <= INT64_MAX:
+            raise UsageError(
+                f"batch_rows is at least 1 and at most {INT64_MAX}, not {self.batch_rows}"
+            )
         if not 1 <= self.batch_bytes <= _BATCH_BYTES_MAX:
             raise UsageError(f"batch_bytes lies between 1 and {_BATCH_BYTES_MAX}")
         if not 1 <= self.max_decompressed_bytes <= _BATCH_BYTES_MAX:

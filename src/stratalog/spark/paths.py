@@ -39,7 +39,7 @@ def parse_paths(path: str | None, paths: str | None) -> tuple[str, ...]:
 
 def local_path(path: str) -> str:
     """A path without ``file:``, as a table's location has it; others as they are."""
-    return re.sub(r"^file:(?://)?(?=/)", "", path)
+    return re.sub(r"^file:(?://)?(?=/)", "", path, flags=re.IGNORECASE)
 
 
 def is_uri(path: str) -> bool:

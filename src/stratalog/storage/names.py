@@ -6,6 +6,7 @@ hold, in twenty digits. Names that mean nothing parse to None: unknown files are
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection
 from enum import StrEnum
@@ -46,6 +47,7 @@ __all__ = [
     "check_topic",
     "check_topic_type",
     "is_marked_partition_dir",
+    "is_path",
     "log_file_name",
     "parse_data_name",
     "parse_partition_dir",
@@ -178,6 +180,14 @@ INTERNAL_TOPICS: Final = frozenset(
         "__cluster_metadata",
     }
 )
+
+
+def is_path(text: object) -> bool:
+    """Whether the operating system can have a file of this name: text without a zero byte."""
+    try:
+        return isinstance(text, str) and b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
 
 
 def check_topic_type(topic: object) -> None:

@@ -90,9 +90,11 @@ class SegmentRecovery:
             log, base, options.limits, size, check=_CHECK, expected_offset=base, seen=seen,
             follower=behind[0].base_offset if behind else None,
         )  # fmt: skip
-        self._report.recovered_segments.append(base)
         self._report.scanned_bytes += found.valid_bytes
-        self._check_overlap(segment, found, behind)
+        if self._overlaps(segment, found, behind):
+            self._cut_last_batch(segment, log, found, size, behind[0].base_offset)
+            return self.recover(segment, before, behind)
+        self._report.recovered_segments.append(base)
         if not found.is_whole:
             self._cut(segment, log, found, size, behind)
         if self._has_failed_sync:
@@ -125,20 +127,48 @@ class SegmentRecovery:
         recovered.take_end(found.valid_bytes, found.index, aborted)
         return recovered, found
 
-    def _check_overlap(
+    def _overlaps(
         self, segment: SealedSegment, found: SegmentScan, behind: list[SealedSegment]
-    ) -> None:
-        """No CRC covers the offset of a batch. The last one of a segment ends before the next begins."""
+    ) -> bool:
+        """Whether the last batch of a segment reaches into the next one, because its offset, which no CRC
+        covers, is wrong. DamagedLogError unless it is to be truncated."""
         follower = behind[0].base_offset if behind else found.next_offset
-        if found.next_offset > follower and self._options.on_damage != OnDamage.CUT:
-            raise DamagedLogError(
+        if found.next_offset <= follower:
+            return False
+        if self._options.on_damage == OnDamage.CUT:
+            return True
+        raise DamagedLogError(
+            "segment_overlap",
+            _overlap(found, follower),
+            path=segment.path(FileKind.LOG),
+            advice="restore the segment from a copy, or open with on_damage='cut' to truncate its last "
+            "batch, which is kept in a *.cut file",
+        )
+
+    def _cut_last_batch(
+        self,
+        segment: SealedSegment,
+        log: WritableFile,
+        found: SegmentScan,
+        size: int,
+        follower: int,
+    ) -> None:
+        path, position = segment.path(FileKind.LOG), found.last_position
+        kept_as = self._keep_tail(path, log, position, size)
+        log.truncate(position)
+        log.close()
+        detail = _overlap(found, follower)
+        self._report.cuts.append(
+            Cut(
+                path,
+                position,
+                size - position,
+                found.last_expected,
                 "segment_overlap",
-                f"the segment reaches offset {found.next_offset - 1}, and the next one starts at "
-                f"{follower}",
-                path=segment.path(FileKind.LOG),
-                advice="restore the segment from a copy, or open with on_damage='cut' to take it as "
-                "it is",
+                detail,
+                kept_as,
             )
+        )
 
     def _cut(
         self,
@@ -288,3 +318,9 @@ class SegmentRecovery:
             producers, self._snapshots, segments, start, end,
             now_ms=options.clock.now_ms(), ttl_ms=options.producer_ttl_ms,
         )  # fmt: skip
+
+
+def _overlap(found: SegmentScan, follower: int) -> str:
+    return (
+        f"the segment reaches offset {found.next_offset - 1}, and the next one starts at {follower}"
+    )

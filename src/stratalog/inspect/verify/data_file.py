@@ -224,9 +224,15 @@ class _Verifier:
         if pause.reason in (Reason.OFFSET_ORDER, Reason.OFFSET_GAP):
             pause = _with_detail(pause, f"offset {offset} where {expected} was next")
         if pause.reason == Reason.OFFSET_GAP:
-            missing = f"offsets {expected} to {(offset or 0) - 1} are not there"
+            is_wrapper = header is not None and header[Row.BASE_OFFSET] < 0
+            missing = (
+                f"offsets between {expected} and {offset} are not there"
+                if is_wrapper
+                else f"offsets {expected} to {(offset or 0) - 1} are not there"
+            )
             self._note(_with_detail(pause, missing), position, 0, "note", offset)
-            self._counter.expected_offset = -1 if offset is None else offset
+            # The first offset inside a wrapper is not known here: it is taken as it is.
+            self._counter.expected_offset = -1 if offset is None or is_wrapper else offset
             return pause.position
         self._observer.miss()
         self._note(pause, position, size, "damage", offset)

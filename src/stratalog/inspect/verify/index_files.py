@@ -39,6 +39,7 @@ KINDS: Final = {
 }
 #: 32 million offset entries. Kafka's default is 10 MiB; larger files are not read.
 _SIZE_MAX: Final = 256 << 20
+_TRIES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,23 @@ def _load_sidecar(file_system: FileSystem, data_path: str, kind: CheckedKind) ->
 
 def load_index(file_system: FileSystem, path: str, kind: CheckedKind) -> IndexFile | None:
     """Read one index file; None if it does not exist."""
+    for _ in range(_TRIES):
+        index = _load_once(file_system, path, kind)
+        if index is None or index.damage is None or index.size_bytes == _size_of(file_system, path):
+            return index
+    return index  # its size changes faster than it can be read
+
+
+def _size_of(file_system: FileSystem, path: str) -> int | None:
+    try:
+        found = file_system.stat(path)
+    except StorageError:
+        return None
+    return None if found is None else found.size
+
+
+def _load_once(file_system: FileSystem, path: str, kind: CheckedKind) -> IndexFile | None:
+    """Read one index file. A writer trims it when it rolls: it may become shorter while it is read."""
     size = 0
     try:
         found = file_system.stat(path)

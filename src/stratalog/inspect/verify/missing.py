@@ -18,9 +18,11 @@ What proves a loss, and what does not:
   note.
 * Truncating a log inside a batch removes the whole batch and makes the offset the log end. The checkpoints
   then lie beyond the last record, by less than a batch. So a difference smaller than the widest batch is a
-  note, unless an index entry or a producer of the snapshot lies beyond the end as well.
+  note, unless an index entry or a producer of the snapshot lies beyond the end as well, or the log was shut
+  down cleanly: a deleted last segment looks the same then, and is the likelier cause.
 * The log-start-offset-checkpoint names a partition only while its log starts inside a segment. If after an
-  orderly stop the first segment begins above that offset, the segments before it were taken away.
+  orderly stop the first segment begins above that offset, the segments before it were taken away. The same
+  holds for the first leader epoch: raising the log start raises the start of the epoch.
 * After a clean shutdown the recovery point is the log end. A log that goes on beyond it has a last batch
   whose offset is wrong, which no CRC covers and nothing after it contradicts: a finding.
 * What lies below the log start was deleted on purpose, and is never missing.
@@ -100,6 +102,7 @@ class PartitionEvidence:
     is_clean: bool = False
     #: By the name of the checkpoint file: the offset that it has for this partition.
     checkpoints: Mapping[str, int]
+    first_epoch_start: int | None = None
     last_epoch_start: int | None = None
     #: The name and the offset of the newest producer snapshot.
     snapshot: tuple[str, int] | None = None
@@ -131,6 +134,8 @@ def _gaps(evidence: PartitionEvidence) -> list[Finding]:
     found = []
     is_compacted = evidence.is_compacted
     for before, after in pairwise(evidence.segments):
+        if before.is_sound and after.base_offset < before.next_offset:
+            found.append(_overlap(before, after))
         if not has_gap(before, after) or after.base_offset <= evidence.log_start:
             continue
         first, last = before.next_offset, after.base_offset - 1
@@ -150,22 +155,36 @@ def _gaps(evidence: PartitionEvidence) -> list[Finding]:
     return found
 
 
+def _overlap(before: SegmentEnd, after: SegmentEnd) -> Finding:
+    detail = (
+        f"the segment reaches offset {before.next_offset - 1}, and the next one, by its name, begins at "
+        f"{after.base_offset}"
+    )
+    advice = "give the segment the name it had, or restore both from a replica or a backup"
+    return Finding.about(
+        before.path, "damage", "segment_overlap", detail, advice, offset=after.base_offset
+    )
+
+
 def _missing(path: str, detail: str, offset: int | None) -> Finding:
     return Finding.about(path, "missing", "missing_records", detail, _RESTORE, offset=offset)
 
 
 def _front(evidence: PartitionEvidence) -> list[Finding]:
-    start = evidence.checkpoints.get(LOG_START_CHECKPOINT)
-    if not evidence.is_clean or not evidence.segments or start is None:
+    if not evidence.is_clean or not evidence.segments:
         return []
     first = evidence.segments[0]
-    if not 0 <= start < first.base_offset:
-        return []
-    detail = (
-        f"offsets {start} to {first.base_offset - 1} are in no segment: the {LOG_START_CHECKPOINT} says that "
-        f"the log starts at {start}, and the first segment begins at {first.base_offset}"
-    )
-    return [_missing(first.path, detail, start)]
+    for name, start in (
+        (LOG_START_CHECKPOINT, evidence.checkpoints.get(LOG_START_CHECKPOINT)),
+        (LEADER_EPOCH_CHECKPOINT, evidence.first_epoch_start),
+    ):
+        if start is not None and 0 <= start < first.base_offset:
+            detail = (
+                f"offsets {start} to {first.base_offset - 1} are in no segment: the {name} says that the log "
+                f"starts at {start}, and the first segment begins at {first.base_offset}"
+            )
+            return [_missing(first.path, detail, start)]
+    return []
 
 
 def _end(evidence: PartitionEvidence) -> list[Finding]:
@@ -185,11 +204,13 @@ def _end(evidence: PartitionEvidence) -> list[Finding]:
             "without an orderly stop that proves nothing: a power failure takes what was not flushed, and "
             "a follower may have been truncated"
         )
-    elif not _exceeds_a_batch(evidence, last, max(strong) - end):
+    elif not evidence.is_clean and not _exceeds_a_batch(evidence, last, max(strong) - end):
         why = "truncating a log inside its last batch leaves the same"
     else:
-        beyond = "" if last is None or last.beyond is None else f", and {last.beyond}"
-        return [_missing(path, detail + beyond, end)]
+        more = "" if last is None or last.beyond is None else f", and {last.beyond}"
+        if not _exceeds_a_batch(evidence, last, max(strong) - end):
+            more += "; only a log that was truncated inside its last batch looks the same"
+        return [_missing(path, detail + more, end)]
     return [Finding.about(path, "note", "end_below_claims", f"{detail}; {why}", offset=end)]
 
 

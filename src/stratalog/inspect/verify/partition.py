@@ -110,6 +110,7 @@ class _PartitionVerifier:
         self._segments: list[SegmentEnd] = []
         self._facts: list[SegmentFacts] = []
         self._checkpoints = {} if source.place is None else root.offsets_of(source.place)
+        self._first_epoch_start: int | None = None
         self._last_epoch_start: int | None = None
         self._last_producer_offset = -1
         self._topic_id: bytes | None = None
@@ -274,6 +275,7 @@ class _PartitionVerifier:
         entries = self._add_small(LEADER_EPOCH_CHECKPOINT)
         if not entries:
             return
+        self._first_epoch_start = entries[0].start_offset
         self._last_epoch_start = entries[-1].start_offset
         report = self._reports[-1]
         conflict = find_epoch_conflict(
@@ -361,6 +363,7 @@ class _PartitionVerifier:
             segments=self._segments,
             is_clean=self._root.is_clean,
             checkpoints=self._checkpoints,
+            first_epoch_start=self._first_epoch_start,
             last_epoch_start=self._last_epoch_start,
             last_producer_offset=self._last_producer_offset,
             snapshot=None

@@ -243,6 +243,8 @@ def _findings_of_value(path: str, rule: _Rule, value: Any) -> tuple[Finding, ...
     elif rule.kind is CheckedKind.LEADER_EPOCHS and not _ascend(value):
         severity = "note"  # old brokers left such files, and loading drops what is contradicted
         detail = "epochs or their start offsets do not ascend; a broker drops the earlier ones"
+    elif rule.kind is CheckedKind.META_PROPERTIES and value.node_id is None:
+        detail = "neither node.id nor broker.id is in it"
     elif rule.kind is CheckedKind.COMMITS and value.has_torn_tail:
         severity = "note"
         detail = (

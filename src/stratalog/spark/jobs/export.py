@@ -143,6 +143,14 @@ class _Plan:
             ends[place] = max(self.starts[place], min(ends[place], skipped[0].start_offset))
         return replace(self, ends=ends, damaged=frozenset())
 
+    def without(self, damage: Damage) -> _Plan:
+        """The same plan, with nothing of the partitions that are damaged."""
+        ends = {
+            place: self.starts[place] if place in damage else end
+            for place, end in self.ends.items()
+        }
+        return replace(self, ends=ends, damaged=frozenset())
+
     def losses(self, before: Mapping[TopicPartition, int]) -> list[str]:
         """What a run that has come so far before will not find any more: sentences."""
         lost = []
@@ -317,7 +325,23 @@ class _Run:
                     raise error from None
         else:
             damage = self.find_damage()
-        return replace(self._write(self.plan.up_to(damage)), left_out=_all_of(damage))
+        if not damage:
+            return self._write(self.plan)
+        try:
+            with in_plain_words():
+                report = self._write(self.plan.up_to(damage))
+        except (StorageError, UsageError):
+            raise
+        except StratalogError:
+            # An offset that is wrong is noticed by the batch after it: what lies before cannot be trusted.
+            report = self._write(self.plan.without(damage))
+            damage = {place: self._all_from_start(place, damage[place]) for place in damage}
+        return replace(report, left_out=_all_of(damage))
+
+    def _all_from_start(
+        self, place: TopicPartition, skipped: tuple[SkippedDamage, ...]
+    ) -> tuple[SkippedDamage, ...]:
+        return (replace(skipped[0], start_offset=self.plan.starts[place]), *skipped[1:])
 
     def find_damage(self) -> Damage:
         return find_damage(self.spark, self.plan.logs, list(self.plan.sources.values()))
