@@ -99,6 +99,12 @@ def test_what_is_no_choice_is_refused(tmp_path):
         stratalog.scan(tmp_path, on_damage="cut")
 
 
+def test_damage_is_not_skipped_where_it_may_end_a_transaction(tmp_path):
+    segment(tmp_path, 0, batch(0))
+    with pytest.raises(UsageError, match="cannot be skipped in a read_committed read"):
+        stratalog.scan(tmp_path, on_damage="skip", isolation="read_committed")
+
+
 # --- bounds that cannot be -----------------------------------------------------------------------
 
 

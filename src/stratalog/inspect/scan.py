@@ -34,6 +34,7 @@ from stratalog.inspect.skipped_damage import (
     OnDamagedBatch,
     SkippedDamage,
     on_damage_of,
+    refuse_committed_skip,
     with_advice,
 )
 from stratalog.inspect.sources import Paths, Sources, find_sources, path_list
@@ -143,6 +144,9 @@ def scan(
         from stratalog.storage.object_store import open_store
 
         file_system, listed = open_store(listed)
+    damaged = on_damage_of(on_damage)
+    is_committed = _is_committed(isolation)
+    refuse_committed_skip(is_committed=is_committed, on_damage=damaged)
     wanted_partitions = partition_filter(topics, partitions)
     find = partial(find_sources, listed, wanted_partitions, file_system, on_refused=on_refused)
     return Scan(
@@ -151,8 +155,8 @@ def scan(
         wanted,
         selection,
         file_system,
-        on_damage_of(on_damage),
-        is_committed=_is_committed(isolation),
+        damaged,
+        is_committed=is_committed,
     )
 
 

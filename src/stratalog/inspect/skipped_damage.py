@@ -17,6 +17,7 @@ __all__ = [
     "SkippedDamage",
     "find_resumption",
     "on_damage_of",
+    "refuse_committed_skip",
     "with_advice",
 ]
 
@@ -35,6 +36,16 @@ def on_damage_of(value: object, name: str = "on_damage") -> OnDamagedBatch:
     except ValueError:
         names = " or ".join(each.value for each in OnDamagedBatch)
         raise UsageError(f"{name} is {names}, not {value!r}") from None
+
+
+def refuse_committed_skip(*, is_committed: bool, on_damage: OnDamagedBatch) -> None:
+    """UsageError where damage is to be skipped in a read of what is committed: the damaged batch may be the
+    marker that ends a transaction, and then nothing tells whether its records were committed."""
+    if is_committed and on_damage is OnDamagedBatch.SKIP:
+        raise UsageError(
+            "damage cannot be skipped in a read_committed read: a damaged batch may be the end of a "
+            "transaction; read with read_uncommitted, or up to the damage"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -101,6 +101,10 @@ def _partition_number(partition: object) -> int:
     return number
 
 
+def _is_duration(seconds: object) -> bool:
+    return isinstance(seconds, int | float) and seconds >= 0
+
+
 class Logs:
     """Open log directories; see :func:`open_logs`. A context manager. Threads may share it.
 
@@ -497,9 +501,7 @@ class Logs:
         self._check_open()
         if start is not None and type(start) is not int:
             raise UsageError(f"start is a whole number, not {start!r}")
-        if not isinstance(timeout_s, int | float | None) or not (
-            timeout_s is None or timeout_s >= 0
-        ):
+        if timeout_s is not None and not _is_duration(timeout_s):
             raise UsageError(f"timeout_s is a number of seconds, not {timeout_s!r}")
         places = self.places(topic, partitions)
         logs = {place: self._tailed(place) for place in places}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from stratalog.errors import UsageError
-from stratalog.inspect.skipped_damage import OnDamagedBatch
+from stratalog.inspect.skipped_damage import OnDamagedBatch, refuse_committed_skip
 from stratalog.spark.offsets import (
     EARLIEST,
     LATEST,
@@ -137,6 +137,7 @@ class ReadOptions:
             max_bytes_per_trigger=given.size("maxBytesPerTrigger"),
             max_trigger_delay_ms=given.duration_ms("maxTriggerDelay", 900_000, unit="ms"),
         )
+        refuse_committed_skip(is_committed=read.is_committed, on_damage=read.on_damage)
         if is_stream and not read.wanted.is_given:
             raise UsageError(
                 "a stream must choose its topics: set one of subscribe, subscribePattern and assign; "

@@ -18,7 +18,11 @@ from stratalog.errors import StorageError, StratalogError, UnknownPartitionError
 from stratalog.inspect.partition_ends import EndsCache
 from stratalog.inspect.partition_filter import Partitions, Topics
 from stratalog.inspect.range_plan import plan_range
-from stratalog.inspect.skipped_damage import OnDamagedBatch, SkippedDamage
+from stratalog.inspect.skipped_damage import (
+    OnDamagedBatch,
+    SkippedDamage,
+    refuse_committed_skip,
+)
 from stratalog.inspect.sources import PartitionSource, Paths
 from stratalog.spark.columns import COLUMNS
 from stratalog.spark.fast_lane import scan
@@ -226,6 +230,7 @@ def export(
     if partitions is not None and not isinstance(partitions, str | int):
         partitions = tuple(partitions)
     on_damaged = on_damaged_partition(on_damage)
+    refuse_committed_skip(is_committed=committed, on_damage=on_damaged.of_batches)
     wanted = _Wanted.of(topics, partitions, where)
     target = _Target(
         to=os.fspath(to) if is_table else absolute(os.fspath(to)),
