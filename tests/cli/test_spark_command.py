@@ -90,6 +90,7 @@ def test_stat_has_what_ls_has_and_more():
     assert any(row["transactional_batches"] for row in rows)
 
 
+@pytest.mark.proof
 @slow
 @pytest.mark.usefixtures("spark")
 def test_jobs_that_write_say_what_they_did_and_would_do(make_log, tmp_path):

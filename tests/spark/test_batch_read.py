@@ -78,6 +78,7 @@ def test_a_schema_of_the_users_own(spark, make_log):
         spark.read.format("stratalog").schema("offsets bigint").load(path).count()
 
 
+@pytest.mark.proof
 def test_one_hot_partition_becomes_many_tasks(spark, tmp_path):
     path = str(tmp_path / "logs")
     with stratalog.open(path) as logs:

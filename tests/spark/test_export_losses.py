@@ -136,6 +136,7 @@ def test_export_goes_on_with_a_log_that_was_made_anew(spark: Any, tmp_path: Path
     assert jobs.export(spark, path, out, checkpoint=checkpoint, allow_loss=True).records == 2
 
 
+@pytest.mark.proof
 def test_export_counted_records_that_its_condition_left_out(spark: Any, tmp_path: Path) -> None:
     path, out, checkpoint = (
         log_of(tmp_path / "logs", *"abcdefghij"),

@@ -126,6 +126,7 @@ def test_a_checkpoint_that_cannot_be_one_is_one_error(
         export(spark, make_log(10), tmp_path / "out", checkpoint=tmp_path / "file")
 
 
+@pytest.mark.proof
 def test_a_condition_may_name_columns_that_are_not_written(
     spark: Any, make_log: Callable[..., str], tmp_path: Path
 ) -> None:

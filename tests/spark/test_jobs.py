@@ -335,6 +335,7 @@ def test_import_maps_columns(spark, tmp_path):
         jobs.import_rows(spark, str(source), to, topic="t", format="json")
 
 
+@pytest.mark.proof
 def test_import_and_mirror_refuse_a_second_writer(spark, make_log, tmp_path):
     target, source = make_log(3), make_log(30, name="source")
     with stratalog.open(target), pytest.raises(LockedError, match="broker or another writer"):

@@ -46,6 +46,7 @@ def test_questions(spark, store, job):
     assert found == wanted
 
 
+@pytest.mark.proof
 def test_export_once_and_by_checkpoint(spark, store, tmp_path):
     whole = rows(spark.read.format("stratalog").load(LOCAL).select("topic", "offset", "value"))
     for name, checkpoint in (("all", None), ("new", str(tmp_path / "checkpoint"))):

@@ -84,6 +84,7 @@ def test_an_export_takes_the_other_partitions_and_says_what_it_left_out(spark, l
         assert sorted(row.offset for row in rows) == [0, 1, 2]
 
 
+@pytest.mark.proof
 def test_an_export_with_a_checkpoint_lists_what_it_skipped(spark, logs, tmp_path):
     settings = {"checkpoint": tmp_path / "checkpoint", "on_damage": "skip"}
     report = export(spark, logs, tmp_path / "out", **settings)

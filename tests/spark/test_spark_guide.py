@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(580)]
 GUIDE = Path(__file__).parents[2] / "docs/guides/spark.md"
 
 
+@pytest.mark.proof
 def test_every_block_of_the_spark_guide_is_true(spark, endpoint):
     results = doctest.testfile(
         str(GUIDE),
