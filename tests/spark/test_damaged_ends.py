@@ -15,7 +15,7 @@ from stratalog.errors import CorruptionError, StratalogError
 from stratalog.spark import jobs
 from tests.inspect.logs import batch, flipped, segment
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.proof
 
 WHOLE, WRONG = 200, 100
 PLACE = rf"orders-0/{0:020d}\.log at byte {WRONG * len(batch(0, 1))}: "

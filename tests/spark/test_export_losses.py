@@ -13,7 +13,7 @@ import stratalog
 from stratalog.errors import UsageError
 from stratalog.spark import jobs
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.proof
 
 
 def log_of(path: Path, *values: str | bytes | None, topic: str = "t") -> str:

@@ -248,6 +248,7 @@ def newest(folder: Path) -> Path:
     )
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("reached_sink", [True, False])
 def test_export_that_died_within_a_batch_has_each_record_once(
     spark, make_log, tmp_path, reached_sink
