@@ -177,8 +177,9 @@ class _Loader:
             self._file_system.rename(
                 os.path.join(self._folder, old), os.path.join(self._folder, new)
             )
-        if plan.rename:
-            self._file_system.sync_dir(self._folder)
+        # Also after deletions: a killed process may have renamed a segment and not synced the folder, and a
+        # power cut would bring the segment back next to what is written in its place.
+        self._file_system.sync_dir(self._folder)
         self._report.deleted_files += plan.delete
         self._report.renamed_files += plan.rename
         return names.without(plan)
