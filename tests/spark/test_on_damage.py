@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from stratalog.errors import StratalogError
@@ -91,3 +93,16 @@ def test_an_export_with_a_checkpoint_lists_what_it_skipped(spark, logs, tmp_path
     assert report.records == len(INTACT) + 3
     assert [each.start_offset for each in report.left_out] == [60]
     assert export(spark, logs, tmp_path / "out", **settings).left_out == ()
+
+
+@pytest.mark.proof
+def test_an_export_leaves_out_a_partition_whose_damage_cannot_be_placed(spark, logs, tmp_path):
+    """A wrong offset is noticed by the batch after it: the other partitions are written all the same."""
+    made = [batch(3 * number) for number in range(BATCHES)]
+    made[WRONG] = flipped(made[WRONG], 7, 0)  # the lowest bit of the base offset
+    segment(Path(logs), 0, b"".join(made))
+    report = export(spark, logs, tmp_path / "out", on_damage="stop")
+    assert report.records == 3
+    assert [each.start_offset for each in report.left_out] == [0]
+    rows = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert sorted((row.partition, row.offset) for row in rows) == [(1, 0), (1, 1), (1, 2)]

@@ -126,7 +126,7 @@ def _check_next(view: LogView, done: _Done, read: LogRead, offset: int) -> None:
 
 def _decode(read: LogRead, decoder: RegionDecoder) -> Iterator[tuple[Taken | None, int, int]]:
     """Whole batches of one region into columns; with each step the offset and the position in the file
-    behind what is done."""
+    after what is done."""
     region = read.region
     assert region is not None
     data = region.read()
