@@ -21,7 +21,7 @@ from stratalog.records.restamp import assign_offsets, set_max_timestamp
 from stratalog.records.scan import scan_batches
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.partition_log import AppendResult, PartitionLog
-from stratalog.storage.time_lookup import find_time
+from stratalog.storage.views.time_lookup import find_time
 
 GIB = 1 << 30
 MIB = 1 << 20

@@ -10,11 +10,11 @@ from typing import Any
 from bench.harness import Bar, Setup, Workload, case
 from bench.logs import calm
 from bench.spark_world import VALUE_SIZE, World, noop, world, write_topic
-from stratalog.spark.columns import DEFAULT_NAMES
-from stratalog.spark.fast_lane import plan_scan, scan
-from stratalog.spark.pruning import EVERYTHING
-from stratalog.spark.range_rows import read_ranges
-from stratalog.spark.read_options import ReadOptions
+from stratalog.spark.options.columns import DEFAULT_NAMES
+from stratalog.spark.options.read_options import ReadOptions
+from stratalog.spark.pushdown.pruning import EVERYTHING
+from stratalog.spark.pushdown.scan import plan_scan, scan
+from stratalog.spark.read.task import read_ranges
 
 GIB = 1 << 30
 _RECORD_BYTES = 119  # of a record in the log: key, value, lengths
@@ -168,7 +168,7 @@ def time_slice_bytes(setup: Setup) -> Workload:
     rounds_max=3,
 )
 def count_records(setup: Setup) -> Workload:
-    from stratalog.spark.jobs.count import count
+    from stratalog.spark.jobs.counting.count import count
 
     here = world(setup)
     records = setup.scaled(20_000_000) // 2 * 2
@@ -265,7 +265,7 @@ def micro_batch(setup: Setup) -> Workload:
     rounds_max=3,
 )
 def verify_on_cores(setup: Setup) -> Workload:
-    from stratalog.spark.jobs.verify import verify
+    from stratalog.spark.jobs.verifying.verify import verify
 
     here = world(setup)
     records = setup.scaled(2 * GIB) // _RECORD_BYTES

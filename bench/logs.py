@@ -10,7 +10,7 @@ from pathlib import Path
 from stratalog.records import kernel
 from stratalog.records.builder import BatchBuilder, BatchOptions
 from stratalog.records.layout import Codec
-from stratalog.storage.system_calls import system_call
+from stratalog.storage.files.system_calls import system_call
 
 _ROWS = 4096
 _TIMESTAMP = 1_700_000_000_000

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import stratalog
-from stratalog.inspect.count import count_file
+from stratalog.inspect.file.count import count_file
 from stratalog.records import kernel
 from stratalog.records.arrow import rows_of
 from stratalog.records.builder import BatchBuilder, BatchOptions

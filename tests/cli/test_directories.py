@@ -246,7 +246,7 @@ def test_one_partition_twice_is_exit_code_2(tmp_path):
 def test_files_that_vanish_are_a_warning(tmp_path, monkeypatch):
     """The folder is listed, then a broker deletes a segment: the rest is read."""
     paths = [segment(tmp_path, 3 * n, batch(3 * n)) for n in range(4)]
-    from stratalog.inspect import sources
+    from stratalog.inspect.partition import sources
 
     plain = sources.find_sources
 

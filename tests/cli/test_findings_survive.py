@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stratalog.errors import StorageError
-from stratalog.storage.filesystem import OsFileSystem, OsReadableFile
+from stratalog.storage.files.filesystem import OsFileSystem, OsReadableFile
 from tests.cli.runner import ROOT, command, environment, run
 from tests.inspect.logs import batch, flipped, segment
 
@@ -90,10 +90,10 @@ def refusing(monkeypatch):
     def refuse(*names):
         monkeypatch.setattr(Refusing, "refused", names)
         for module in (
-            "inspect.sources",
+            "inspect.partition.sources",
             "cli.commands.verify",
             "inspect.scan",
-            "storage.log_file",
+            "storage.segment.log_file",
         ):
             monkeypatch.setattr(f"stratalog.{module}.OsFileSystem", Refusing, raising=False)
         monkeypatch.setattr("stratalog.inspect.verify.directory.OsFileSystem", Refusing)

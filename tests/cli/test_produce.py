@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import stratalog
 from stratalog.cli.record_lines import RecordLine, read_records
 from stratalog.errors import StorageError, StratalogError, UsageError
-from stratalog.manager.partitioner import partition_of_key
+from stratalog.manager.write.partitioner import partition_of_key
 from stratalog.records.layout import Codec
 from stratalog.records.scan import scan_batches
 from tests.cli.runner import Run, command, run

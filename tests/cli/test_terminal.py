@@ -118,7 +118,7 @@ def test_cut_and_pad_count_cells():
 SLOW = """
 import sys, time
 from stratalog.cli import reporter
-from stratalog.storage import log_file
+from stratalog.storage.segment import log_file
 log_file.MAPPED_SIZE = 4 << 20
 reporter._PROGRESS_AFTER_SECONDS = {after}
 reporter._PROGRESS_EVERY_SECONDS = 0

@@ -13,19 +13,19 @@ from typing import NamedTuple, Protocol
 from stratalog.clock import Clock
 from stratalog.errors import StorageError
 from stratalog.inspect.scan import scan
-from stratalog.manager.commits import CommitResult, TopicPlan, commit_pieces
+from stratalog.manager.commits.commits import CommitResult, TopicPlan, commit_pieces
 from stratalog.manager.logs import open_logs
 from stratalog.records.builder import BatchOptions, build_batch
 from stratalog.records.model import Record
-from stratalog.spark.sink_plan import plan_sink
-from stratalog.spark.write_options import WriteOptions
-from stratalog.storage.commit_journal import read_journal
-from stratalog.storage.commit_key import CommitKey
-from stratalog.storage.filesystem import FileSystem
+from stratalog.spark.options.write_options import WriteOptions
+from stratalog.spark.write.plan import plan_sink
+from stratalog.storage.commits.journal import read_journal
+from stratalog.storage.commits.key import CommitKey
+from stratalog.storage.commits.piece import Piece
+from stratalog.storage.files.filesystem import FileSystem
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.names import parse_piece_name
 from stratalog.storage.partition_log import PartitionLog
-from stratalog.storage.piece import Piece
 from stratalog.testing import Facts, MemoryFileSystem
 from tests.manager.staging import stage
 

@@ -12,11 +12,11 @@ from stratalog.clock import Clock
 from stratalog.records.builder import BatchOptions, build_batch
 from stratalog.records.control import ControlType, build_marker
 from stratalog.records.model import Record
-from stratalog.storage.filesystem import FileSystem
+from stratalog.storage.files.filesystem import FileSystem
+from stratalog.storage.log.retention import SizeLimit
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.partition_log import PartitionLog, Watermark
-from stratalog.storage.producers import Origin
-from stratalog.storage.retention import SizeLimit
+from stratalog.storage.producers.states import Origin
 from stratalog.testing import Facts, ManualClock, MemoryFileSystem
 from stratalog.testing.log_model import LogModel, ModelBatch, stamped
 from tests.crash.keeper import Keeper

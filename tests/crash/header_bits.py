@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 import stratalog
 from stratalog.errors import CorruptionError
-from stratalog.inspect.count_partition import PartitionCount, count_partition, tally
-from stratalog.inspect.offset_range import Anchor, Bound, OffsetRange
-from stratalog.inspect.partition_ends import EndsCache
-from stratalog.inspect.range_plan import plan_range
-from stratalog.inspect.range_reader import RangeReader
-from stratalog.inspect.range_split import split_ranges
-from stratalog.inspect.sources import PartitionSource, find_sources
+from stratalog.inspect.count.partition import PartitionCount, count_partition, tally
+from stratalog.inspect.partition.ends import EndsCache
+from stratalog.inspect.partition.sources import PartitionSource, find_sources
+from stratalog.inspect.range.offset_range import Anchor, Bound, OffsetRange
+from stratalog.inspect.range.plan import plan_range
+from stratalog.inspect.range.reader import RangeReader
+from stratalog.inspect.range.split import split_ranges
 from stratalog.inspect.verify import verify_files
 from stratalog.records.builder import build_batch
 from stratalog.records.columns import RECORD_COLUMNS, Selection, records_of

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from stratalog.clock import Clock
 from stratalog.errors import CorruptionError
-from stratalog.storage.checkpoints import decode_offsets, encode_offsets
-from stratalog.storage.filesystem import FileLock, FileSystem, replace_file
+from stratalog.storage.files.filesystem import FileLock, FileSystem, replace_file
+from stratalog.storage.formats.checkpoints import decode_offsets, encode_offsets
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.names import (
     CLEAN_SHUTDOWN,

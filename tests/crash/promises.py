@@ -9,9 +9,9 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import NamedTuple
 
-from stratalog.storage.log_view import Isolation
 from stratalog.storage.names import parse_partition_file
 from stratalog.storage.partition_log import PartitionLog
+from stratalog.storage.views.log_view import Isolation
 from stratalog.testing.log_model import LogModel, ModelBatch
 
 EVERYTHING = 1 << 30

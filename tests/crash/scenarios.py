@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from stratalog.errors import OffsetOutOfRangeError
 from stratalog.records.control import ControlType
-from stratalog.storage.filesystem import FileSystem
+from stratalog.storage.files.filesystem import FileSystem
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.names import FileKind, Stage, segment_file_name
 from stratalog.storage.partition_log import Watermark

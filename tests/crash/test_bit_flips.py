@@ -32,9 +32,9 @@ from stratalog.records.control import ControlType, build_marker
 from stratalog.records.layout import Check, Codec
 from stratalog.records.model import Record, RecordHeader
 from stratalog.storage.log_config import LogConfig
-from stratalog.storage.log_view import Isolation
 from stratalog.storage.partition_log import PartitionLog
-from stratalog.storage.producers import Origin
+from stratalog.storage.producers.states import Origin
+from stratalog.storage.views.log_view import Isolation
 from stratalog.testing import MemoryFileSystem
 from stratalog.testing.log_model import ModelBatch
 from tests.crash.promises import contents, split

@@ -9,14 +9,20 @@ from unittest import mock
 
 import pytest
 
-from stratalog.manager import commit_apply, commit_compare, commit_replay, commits, visibility
-from stratalog.manager.commit_compare import NOTHING, Reached
-from stratalog.manager.commit_replay import Replay
-from stratalog.storage import adoption, commit_journal, commit_visibility
-from stratalog.storage.adoption import StagedFile
-from stratalog.storage.commit_journal import CommitJournal
-from stratalog.storage.commit_records import Intent, Revised
-from stratalog.storage.filesystem import FileSystem, WritableFile
+from stratalog.manager.commits import apply as commit_apply
+from stratalog.manager.commits import commits
+from stratalog.manager.commits import compare as commit_compare
+from stratalog.manager.commits import replay as commit_replay
+from stratalog.manager.commits.compare import NOTHING, Reached
+from stratalog.manager.commits.replay import Replay
+from stratalog.manager.read import visibility
+from stratalog.storage.commits import journal as commit_journal
+from stratalog.storage.commits import visibility as commit_visibility
+from stratalog.storage.commits.journal import CommitJournal
+from stratalog.storage.commits.records import Intent, Revised
+from stratalog.storage.files.filesystem import FileSystem, WritableFile
+from stratalog.storage.log import adoption
+from stratalog.storage.log.adoption import StagedFile
 from stratalog.testing import Call, Change, ChangeKind, Explorer, Facts, MemoryFileSystem
 from tests.crash.commit_world import Fact, new_disk
 from tests.crash.test_commit_crashes import SCENARIOS, journals

@@ -19,7 +19,7 @@ import pytest
 
 from stratalog.records.builder import BatchOptions
 from stratalog.records.layout import Codec
-from stratalog.storage import commit_journal
+from stratalog.storage.commits import journal as commit_journal
 from stratalog.testing import Explorer, Facts, MemoryFileSystem, replay
 from stratalog.testing.open_files import MemoryWritableFile
 from tests.crash.commit_world import CONFIGS, Fact, Place, Recovery, World, new_disk

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from stratalog.errors import StratalogError
-from stratalog.storage.damage import OnDamage
 from stratalog.storage.partition_log import PartitionLog
+from stratalog.storage.segment.tail_verdict import OnDamage
 from stratalog.testing import (
     Explorer,
     Facts,

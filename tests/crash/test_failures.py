@@ -15,8 +15,8 @@ from typing import NamedTuple
 import pytest
 
 from stratalog.errors import LogFailedError, StorageError, StratalogError
-from stratalog.storage.log_view import Isolation
 from stratalog.storage.names import FAILED_SYNC
+from stratalog.storage.views.log_view import Isolation
 from stratalog.testing import Call, Facts, Fault, FaultyFileSystem, MemoryFileSystem, crash_state
 from tests.crash.driver import FOLDER, Driver, new_disk
 from tests.crash.promises import Promise, read_all

@@ -19,26 +19,24 @@ import pytest
 from stratalog.errors import CorruptionError, LockedError, StorageError
 from stratalog.records.builder import BatchOptions, build_batch
 from stratalog.records.model import Record
-from stratalog.storage import (
-    epoch_file,
-    loading,
-    partition_log,
-    producer_entry,
-    sealed_segment,
-    segment,
-    segment_recovery,
-)
-from stratalog.storage.active_segment import ActiveSegment
-from stratalog.storage.damage import Verdict
-from stratalog.storage.filesystem import FileLock, FileSystem, OsWritableFile
-from stratalog.storage.group_commit import GroupCommit
-from stratalog.storage.log_guard import LogGuard
+from stratalog.storage import partition_log
+from stratalog.storage.epochs import epoch_file
+from stratalog.storage.files.filesystem import FileLock, FileSystem, OsWritableFile
+from stratalog.storage.log.group_sync import GroupCommit
+from stratalog.storage.log.guard import LogGuard
+from stratalog.storage.log.removal import Removals
+from stratalog.storage.log.retention import RetentionPlan, plan_retention
 from stratalog.storage.partition_log import PartitionLog
-from stratalog.storage.removal import Removals
-from stratalog.storage.retention import RetentionPlan, plan_retention
-from stratalog.storage.sealed_segment import SealedSegment
-from stratalog.storage.snapshot_files import SnapshotFiles
-from stratalog.storage.transactions import Transactions
+from stratalog.storage.producers import entry as producer_entry
+from stratalog.storage.producers.open_transactions import Transactions
+from stratalog.storage.producers.snapshot_files import SnapshotFiles
+from stratalog.storage.recovery import load as loading
+from stratalog.storage.recovery import recover_segment as segment_recovery
+from stratalog.storage.segment import sealed as sealed_segment
+from stratalog.storage.segment import segment
+from stratalog.storage.segment.active import ActiveSegment
+from stratalog.storage.segment.sealed import SealedSegment
+from stratalog.storage.segment.tail_verdict import Verdict
 from stratalog.testing import Explorer, Facts, FaultyFileSystem, crash_state
 from tests.crash import keeper as keeper_module
 from tests.crash import test_bit_flips

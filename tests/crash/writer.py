@@ -16,7 +16,7 @@ from stratalog.clock import SYSTEM_CLOCK
 from stratalog.errors import StorageError
 from stratalog.records.builder import BatchOptions, build_batch
 from stratalog.records.model import Record
-from stratalog.storage.filesystem import OsFileSystem
+from stratalog.storage.files.filesystem import OsFileSystem
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.partition_log import Watermark
 from tests.crash.keeper import Keeper

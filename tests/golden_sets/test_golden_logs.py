@@ -16,8 +16,8 @@ import pytest
 
 from stratalog.errors import DamagedLogError
 from stratalog.storage.log_config import LogConfig
-from stratalog.storage.log_view import Isolation
 from stratalog.storage.partition_log import PartitionLog
+from stratalog.storage.views.log_view import Isolation
 from stratalog.testing.clock import ManualClock
 from tests.peers.golden import GoldenPartition, GoldenSet, decoded, golden_sets
 from tests.storage.logs import records

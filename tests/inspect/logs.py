@@ -7,7 +7,7 @@ from pathlib import Path
 from stratalog.errors import StorageError
 from stratalog.records.builder import BatchOptions, build_batch
 from stratalog.records.model import Record
-from stratalog.storage.filesystem import OsFileSystem, OsReadableFile, ReadableFile
+from stratalog.storage.files.filesystem import OsFileSystem, OsReadableFile, ReadableFile
 
 
 def batch(base_offset: int, count: int = 3, *, size: int = 20, **options) -> bytes:

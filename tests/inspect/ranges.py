@@ -6,14 +6,19 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from stratalog.inspect.offset_range import WHOLE
-from stratalog.inspect.partition_reader import PartitionReader
-from stratalog.inspect.range_plan import LogRange
-from stratalog.inspect.range_reader import RangeReader
-from stratalog.inspect.sources import PartitionSource, find_sources
+from stratalog.inspect.partition.sources import PartitionSource, find_sources
+from stratalog.inspect.range.offset_range import WHOLE
+from stratalog.inspect.range.partition_reader import PartitionReader
+from stratalog.inspect.range.plan import LogRange
+from stratalog.inspect.range.reader import RangeReader
 from stratalog.records.columns import Selection, Taken
 from stratalog.records.layout import Column
-from stratalog.storage.filesystem import FileSystem, OsFileSystem, OsReadableFile, ReadableFile
+from stratalog.storage.files.filesystem import (
+    FileSystem,
+    OsFileSystem,
+    OsReadableFile,
+    ReadableFile,
+)
 from stratalog.storage.partition_log import PartitionLog
 from tests.storage.logs import T, batch, open_log
 

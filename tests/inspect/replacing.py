@@ -8,9 +8,9 @@ from random import Random
 
 from stratalog.records.control import ControlType
 from stratalog.records.scan import scan_batches
-from stratalog.storage.filesystem import OsFileSystem
-from stratalog.storage.segment_scan import rebuild_index
-from stratalog.storage.sparse_index import IndexLimits
+from stratalog.storage.files.filesystem import OsFileSystem
+from stratalog.storage.segment.scan import rebuild_index
+from stratalog.storage.segment.sparse_index import IndexLimits
 from tests.storage.logs import batch, end_txn, in_txn, open_log
 
 KINDS = (".log", ".index", ".timeindex", ".txnindex")

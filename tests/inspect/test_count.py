@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from stratalog.errors import StorageError
-from stratalog.inspect import counter
-from stratalog.inspect.count import count_file
-from stratalog.inspect.counter import READ_AHEAD_BYTES, plan_hops
+from stratalog.inspect.file import counter
+from stratalog.inspect.file.count import count_file
+from stratalog.inspect.file.counter import READ_AHEAD_BYTES, plan_hops
 from stratalog.records.layout import Codec, Ending, Reason
-from stratalog.storage import log_file
-from stratalog.storage.filesystem import OsReadableFile
+from stratalog.storage.files.filesystem import OsReadableFile
+from stratalog.storage.segment import log_file
 from tests.inspect.logs import Unmappable, batch, flipped, segment
 from tests.peers.golden import golden_sets
 

@@ -10,14 +10,14 @@ import pytest
 
 import stratalog
 from stratalog.errors import OffsetOutOfRangeError, StorageError
-from stratalog.inspect import count_partition as module
-from stratalog.inspect.bounds import Bounds
-from stratalog.inspect.count import count_file
-from stratalog.inspect.count_partition import count_partition, size_partition, tally
-from stratalog.inspect.count_within import count_within
-from stratalog.inspect.offset_range import parse_offsets
-from stratalog.inspect.segment_order import segment_spans
-from stratalog.inspect.sources import find_sources
+from stratalog.inspect.count import partition as module
+from stratalog.inspect.count.partition import count_partition, size_partition, tally
+from stratalog.inspect.count.within import count_within
+from stratalog.inspect.file.count import count_file
+from stratalog.inspect.file.span import segment_spans
+from stratalog.inspect.partition.sources import find_sources
+from stratalog.inspect.range.bounds import Bounds
+from stratalog.inspect.range.offset_range import parse_offsets
 from stratalog.records.builder import BatchOptions, build_batch
 from stratalog.records.layout import Codec
 from stratalog.records.model import Record
@@ -234,7 +234,7 @@ def test_sizes_open_no_file(tmp_path, monkeypatch):
 
 
 def test_progress_counts_the_partition_up(tmp_path, monkeypatch):
-    monkeypatch.setattr("stratalog.storage.log_file.WINDOW_SIZE", 4096)
+    monkeypatch.setattr("stratalog.storage.segment.log_file.WINDOW_SIZE", 4096)
     data = [b"".join(batch(600 * n + 3 * k, size=200) for k in range(100)) for n in range(3)]
     for n in range(3):
         segment(tmp_path, 600 * n, data[n])

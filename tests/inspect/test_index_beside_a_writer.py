@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from stratalog.inspect.verify.index_files import load_index
-from stratalog.inspect.verify.report import CheckedKind
-from stratalog.storage.filesystem import FileStat, OsFileSystem, ReadableFile
+from stratalog.inspect.check.index_files import load_index
+from stratalog.inspect.check.report import CheckedKind
+from stratalog.storage.files.filesystem import FileStat, OsFileSystem, ReadableFile
 
 
 class Trimming(OsFileSystem):

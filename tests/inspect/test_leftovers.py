@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.inspect.count_partition import count_partition
-from stratalog.inspect.leftovers import without_leftovers
-from stratalog.inspect.offset_range import parse_offsets
-from stratalog.inspect.partition_ends import partition_ends
-from stratalog.inspect.partition_reader import PartitionReader
-from stratalog.inspect.range_plan import plan_range
-from stratalog.inspect.range_reader import RangeReader
-from stratalog.inspect.sources import PartitionSource
+from stratalog.inspect.count.partition import count_partition
+from stratalog.inspect.partition.abandoned import without_leftovers
+from stratalog.inspect.partition.ends import partition_ends
+from stratalog.inspect.partition.sources import PartitionSource
+from stratalog.inspect.range.offset_range import parse_offsets
+from stratalog.inspect.range.partition_reader import PartitionReader
+from stratalog.inspect.range.plan import plan_range
+from stratalog.inspect.range.reader import RangeReader
 from stratalog.records.columns import Selection
 from stratalog.records.layout import Column
-from stratalog.storage.filesystem import OsFileSystem
+from stratalog.storage.files.filesystem import OsFileSystem
 from stratalog.types import TopicPartition
 from tests.inspect.logs import batch, segment
 

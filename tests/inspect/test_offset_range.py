@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stratalog.errors import UsageError
-from stratalog.inspect.offset_range import OffsetRange, milliseconds_of, parse_offsets
+from stratalog.inspect.range.offset_range import OffsetRange, milliseconds_of, parse_offsets
 from tests.scale import SCALE, sized
 
 NOW = 1_710_304_001_000

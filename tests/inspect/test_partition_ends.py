@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.inspect.partition_ends import EndsCache, PartitionEnds, partition_ends
-from stratalog.inspect.sources import PartitionSource, find_sources, relisted
+from stratalog.inspect.partition.ends import EndsCache, PartitionEnds, partition_ends
+from stratalog.inspect.partition.sources import PartitionSource, find_sources, relisted
 from stratalog.records.control import ControlType
-from stratalog.storage.filesystem import OsFileSystem
-from stratalog.storage.read_only import open_view
+from stratalog.storage.files.filesystem import OsFileSystem
+from stratalog.storage.views.read_only import open_view
 from stratalog.types import TopicPartition
 from tests.inspect.ranges import SMALL, Counted, append_some, simple, source_of
 from tests.peers.golden import GoldenSet, golden_set, golden_sets

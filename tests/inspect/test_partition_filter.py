@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stratalog.errors import UnknownPartitionError, UsageError
-from stratalog.inspect.partition_filter import partition_filter
+from stratalog.inspect.partition.partition_filter import partition_filter
 from stratalog.types import TopicPartition
 
 PLACES = [TopicPartition(topic, n) for topic in ("orders", "order", "pay.v1") for n in range(4)]

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stratalog.inspect.partition_ends import EndsCache
-from stratalog.inspect.range_plan import plan_range
-from stratalog.inspect.range_split import split_ranges
-from stratalog.inspect.sources import find_sources
+from stratalog.inspect.partition.ends import EndsCache
+from stratalog.inspect.partition.sources import find_sources
+from stratalog.inspect.range.plan import plan_range
+from stratalog.inspect.range.split import split_ranges
 from stratalog.records.columns import Selection
 from stratalog.records.control import ControlType
 from stratalog.records.layout import Check, Codec, Column
-from stratalog.storage.log_view import Isolation
-from stratalog.storage.record_reader import read_columns
+from stratalog.storage.views.log_view import Isolation
+from stratalog.storage.views.read_columns import read_columns
 from tests.inspect.ranges import COLUMNS, SMALL, append_some, read, rows_of, source_of
 from tests.peers.golden import golden_sets
 from tests.scale import SCALE

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 import stratalog
 from stratalog.errors import CorruptionError, UsageError
-from stratalog.inspect.partition_ends import partition_ends
-from stratalog.inspect.range_plan import LogRange, plan_range
-from stratalog.inspect.range_split import split_ranges
-from stratalog.inspect.sources import PartitionSource, find_sources
-from stratalog.inspect.time_offsets import offset_for_time
+from stratalog.inspect.partition.ends import partition_ends
+from stratalog.inspect.partition.offset_for_time import offset_for_time
+from stratalog.inspect.partition.sources import PartitionSource, find_sources
+from stratalog.inspect.range.plan import LogRange, plan_range
+from stratalog.inspect.range.split import split_ranges
 from stratalog.records.layout import Codec
 from stratalog.types import TopicPartition
 from tests.inspect.ranges import (

@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stratalog.errors import CorruptionError, StorageError, UsageError
-from stratalog.inspect.range_plan import LogRange, plan_range
-from stratalog.inspect.range_reader import LostOffsets, RangeReader
-from stratalog.inspect.range_split import split_ranges
-from stratalog.inspect.sources import find_sources
+from stratalog.inspect.partition.sources import find_sources
+from stratalog.inspect.range.plan import LogRange, plan_range
+from stratalog.inspect.range.reader import LostOffsets, RangeReader
+from stratalog.inspect.range.split import split_ranges
 from stratalog.records.columns import Selection
 from stratalog.records.layout import Column
 from stratalog.records.scan import scan_batches
-from stratalog.storage.filesystem import DirEntry, OsFileSystem, ReadableFile
-from stratalog.storage.segment_scan import rebuild_index
-from stratalog.storage.sparse_index import IndexLimits
+from stratalog.storage.files.filesystem import DirEntry, OsFileSystem, ReadableFile
+from stratalog.storage.segment.scan import rebuild_index
+from stratalog.storage.segment.sparse_index import IndexLimits
 from tests.inspect.ranges import (
     COLUMNS,
     SMALL,

@@ -16,14 +16,14 @@ import pytest
 
 import stratalog
 from stratalog.errors import StorageError
-from stratalog.inspect.count_partition import count_partition, tally
-from stratalog.inspect.range_plan import plan_range
+from stratalog.inspect.count.partition import count_partition, tally
+from stratalog.inspect.partition.sources import find_sources
+from stratalog.inspect.range.plan import plan_range
 from stratalog.inspect.scan import scan
-from stratalog.inspect.sources import find_sources
 from stratalog.inspect.verify import verify_files
-from stratalog.storage.filesystem import DirEntry, OsFileSystem
-from stratalog.storage.log_view import Isolation
-from stratalog.storage.settling import read_settled
+from stratalog.storage.files.filesystem import DirEntry, OsFileSystem
+from stratalog.storage.replace.settle import read_settled
+from stratalog.storage.views.log_view import Isolation
 from tests.inspect.ranges import read, source_of, whole
 from tests.inspect.replacing import fill, parts, replacement
 from tests.storage.logs import T

@@ -14,7 +14,7 @@ import pytest
 import stratalog
 from stratalog.errors import CorruptionError, StorageError, UsageError
 from stratalog.records.layout import Codec, Ending, Reason
-from stratalog.storage import log_file
+from stratalog.storage.segment import log_file
 from tests.inspect.logs import Unmappable, batch, flipped, segment
 
 BATCHES = 12
@@ -194,7 +194,8 @@ def test_a_file_of_several_windows_reads_the_same_mapped_and_read(
 CUT = """
 import os, sys
 import stratalog
-from stratalog.storage import filesystem, log_file
+from stratalog.storage.files import filesystem
+from stratalog.storage.segment import log_file
 
 log_file.MAPPED_SIZE = 8 << 20
 path, keep = sys.argv[1], int(sys.argv[2])

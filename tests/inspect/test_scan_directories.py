@@ -13,8 +13,8 @@ import pytest
 import stratalog
 from stratalog.errors import CorruptionError, UnknownPartitionError, UsageError
 from stratalog.records.layout import Codec, Ending
-from stratalog.storage.filesystem import OsFileSystem, ReadableFile
-from stratalog.storage.settling import LISTINGS_MAX
+from stratalog.storage.files.filesystem import OsFileSystem, ReadableFile
+from stratalog.storage.replace.settle import LISTINGS_MAX
 from tests.inspect.logs import batch, segment
 from tests.peers.golden import GoldenSet, decoded, golden_set, golden_sets
 

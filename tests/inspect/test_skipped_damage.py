@@ -6,12 +6,12 @@ import pytest
 
 import stratalog
 from stratalog.errors import CorruptionError, OffsetOutOfRangeError, UsageError
-from stratalog.inspect.partition_ends import EndsCache
-from stratalog.inspect.range_plan import plan_range
-from stratalog.inspect.range_reader import RangeReader
-from stratalog.inspect.range_split import split_ranges
-from stratalog.inspect.skipped_damage import OnDamagedBatch
-from stratalog.inspect.sources import find_sources
+from stratalog.inspect.file.skipped_damage import OnDamagedBatch
+from stratalog.inspect.partition.ends import EndsCache
+from stratalog.inspect.partition.sources import find_sources
+from stratalog.inspect.range.plan import plan_range
+from stratalog.inspect.range.reader import RangeReader
+from stratalog.inspect.range.split import split_ranges
 from tests.inspect.logs import batch, flipped, segment
 from tests.inspect.ranges import COLUMNS, rows_of
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from stratalog.errors import StorageError, UnknownPartitionError, UsageError
-from stratalog.inspect.partition_filter import partition_filter
-from stratalog.inspect.sources import Sources, find_sources, relisted, vanished
+from stratalog.inspect.partition.partition_filter import partition_filter
+from stratalog.inspect.partition.sources import Sources, find_sources, relisted, vanished
 from tests.inspect.logs import batch, segment
 from tests.peers.golden import golden_sets
 

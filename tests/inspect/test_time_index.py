@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import stratalog
-from stratalog.inspect.segment_order import segment_spans
-from stratalog.inspect.time_index import ends_before
+from stratalog.inspect.file.skip_by_time import ends_before
+from stratalog.inspect.file.span import segment_spans
 from stratalog.records.builder import build_batch
 from stratalog.records.model import Record
 from tests.inspect.logs import segment

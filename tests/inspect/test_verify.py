@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from stratalog.errors import StorageError
-from stratalog.inspect.segment_order import segments_in_order
+from stratalog.inspect.file.span import segments_in_order
 from stratalog.inspect.verify import verify_file, verify_files
 from stratalog.records.layout import Codec
 from stratalog.records.scan import scan_batches, scan_v07
-from stratalog.storage import log_file
+from stratalog.storage.segment import log_file
 from tests.inspect.logs import batch, flipped, sealed, segment
 from tests.peers.golden import golden_set, golden_sets
 

@@ -12,7 +12,7 @@ import pytest
 import stratalog
 from stratalog.records.builder import BatchOptions, build_batch
 from stratalog.records.model import Record
-from stratalog.storage.commit_records import Begin, encode_line
+from stratalog.storage.commits.records import Begin, encode_line
 from tests.cli.runner import run
 from tests.inspect.logs import batch, flipped
 from tests.peers.golden import golden_set

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from stratalog.clock import SYSTEM_CLOCK
-from stratalog.inspect.count_partition import count_partition
-from stratalog.inspect.partition_ends import EndsCache, partition_ends
+from stratalog.inspect.count.partition import count_partition
+from stratalog.inspect.partition.ends import EndsCache, partition_ends
+from stratalog.inspect.partition.sources import PartitionSource, find_sources
 from stratalog.inspect.scan import scan
-from stratalog.inspect.sources import PartitionSource, find_sources
 from stratalog.inspect.verify import verify_files
-from stratalog.manager.commits import TopicPlan
+from stratalog.manager.commits.commits import TopicPlan
 from stratalog.manager.logs import open_logs
-from stratalog.storage import commit_journal
-from stratalog.storage.commit_journal import read_journal
-from stratalog.storage.commit_key import CommitKey
-from stratalog.storage.filesystem import OsFileSystem
+from stratalog.storage.commits import journal as commit_journal
+from stratalog.storage.commits.journal import read_journal
+from stratalog.storage.commits.key import CommitKey
+from stratalog.storage.files.filesystem import OsFileSystem
 from stratalog.testing import Call, Fault, FaultyFileSystem, MemoryFileSystem
 from tests.cli.runner import run
 from tests.manager.staging import Committing

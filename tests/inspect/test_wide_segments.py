@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import stratalog
-from stratalog.inspect.count_partition import count_partition, tally
-from stratalog.inspect.range_plan import plan_range
+from stratalog.inspect.count.partition import count_partition, tally
+from stratalog.inspect.range.plan import plan_range
 from stratalog.inspect.verify import verify_files
 from tests.inspect.ranges import read, source_of, whole
 from tests.storage.logs import T, write_segment

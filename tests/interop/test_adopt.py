@@ -22,9 +22,9 @@ from stratalog.records.control import ControlType
 from stratalog.records.layout import Codec
 from stratalog.records.legacy import MessageOptions, build_messages
 from stratalog.records.model import Record, RecordHeader
-from stratalog.storage.checkpoints import encode_offsets
-from stratalog.storage.log_view import Isolation
+from stratalog.storage.formats.checkpoints import encode_offsets
 from stratalog.storage.partition_log import PartitionLog, Watermark
+from stratalog.storage.views.log_view import Isolation
 from stratalog.types import TopicPartition
 from tests.interop.real_client import Place, consume
 from tests.kafka.oracle import Adoption

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Producer
 
 import stratalog
-from stratalog.inspect.range_plan import plan_range
+from stratalog.inspect.range.plan import plan_range
 from tests.inspect.ranges import read, source_of, whole
 from tests.kafka import oracle
 from tests.peers.oracle_fixture import KafkaOracle, kafka_oracle

@@ -16,13 +16,13 @@ from confluent_kafka import KafkaError, Message, Producer
 
 import stratalog
 from stratalog.clock import SYSTEM_CLOCK
-from stratalog.manager.commits import TopicPlan
-from stratalog.storage.commit_journal import CommitJournal, read_journal
-from stratalog.storage.commit_key import CommitKey
-from stratalog.storage.commit_records import CommitRecord, Done
-from stratalog.storage.filesystem import OsFileSystem
+from stratalog.manager.commits.commits import TopicPlan
+from stratalog.storage.commits.journal import CommitJournal, read_journal
+from stratalog.storage.commits.key import CommitKey
+from stratalog.storage.commits.piece import Piece
+from stratalog.storage.commits.records import CommitRecord, Done
+from stratalog.storage.files.filesystem import OsFileSystem
 from stratalog.storage.log_config import LogConfig
-from stratalog.storage.piece import Piece
 from stratalog.testing import Call, FaultyFileSystem
 from stratalog.testing.faulty_files import Fault
 from tests.interop.real_client import Place, consume

@@ -16,10 +16,10 @@ import pytest
 from confluent_kafka import Producer
 
 from stratalog.clock import SYSTEM_CLOCK
-from stratalog.storage.checkpoints import decode_offsets
+from stratalog.storage.formats.checkpoints import decode_offsets
 from stratalog.storage.log_config import LogConfig
-from stratalog.storage.log_view import Isolation
 from stratalog.storage.partition_log import PartitionLog, Watermark
+from stratalog.storage.views.log_view import Isolation
 from stratalog.types import TopicPartition
 from tests.interop.real_client import Place, consume
 from tests.kafka import oracle

@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 
 import stratalog
 from stratalog.errors import LockedError
-from stratalog.manager.partitioner import partition_of_key
+from stratalog.manager.write.partitioner import partition_of_key
 from stratalog.records.model import Record
 from tests.interop.real_client import Place, consume
 from tests.kafka import oracle

@@ -17,8 +17,8 @@ import pytest
 from confluent_kafka import Producer
 
 import stratalog
-from stratalog.storage.commit_journal import read_journal
-from stratalog.storage.filesystem import OsFileSystem
+from stratalog.storage.commits.journal import read_journal
+from stratalog.storage.files.filesystem import OsFileSystem
 from tests.interop.real_client import consume
 from tests.interop.spark_processes import own_session, wait_for
 from tests.kafka import oracle

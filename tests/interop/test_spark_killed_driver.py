@@ -25,8 +25,8 @@ from typing import Any
 import pytest
 
 import stratalog
-from stratalog.storage.commit_journal import read_journal
-from stratalog.storage.filesystem import OsFileSystem
+from stratalog.storage.commits.journal import read_journal
+from stratalog.storage.files.filesystem import OsFileSystem
 from tests.interop.spark_processes import (
     command_line,
     environment,

@@ -9,8 +9,8 @@ from typing import Any
 
 import stratalog
 from stratalog.manager.logs import Logs
-from stratalog.storage.filesystem import FileSystem
-from stratalog.storage.log_view import Isolation
+from stratalog.storage.files.filesystem import FileSystem
+from stratalog.storage.views.log_view import Isolation
 from stratalog.testing import ManualClock, MemoryFileSystem
 
 ROOT = "/logs"

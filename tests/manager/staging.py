@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from stratalog.clock import Clock
 from stratalog.inspect.scan import scan
-from stratalog.manager.commits import CommitResult, TopicPlan, commit_pieces
+from stratalog.manager.commits.commits import CommitResult, TopicPlan, commit_pieces
 from stratalog.records.builder import BatchBuilder, BatchOptions, rows_of_records
 from stratalog.records.model import Record
-from stratalog.storage.commit_key import CommitKey
-from stratalog.storage.filesystem import FileSystem
+from stratalog.storage.commits.key import CommitKey
+from stratalog.storage.commits.piece import Piece, PieceWriter
+from stratalog.storage.files.filesystem import FileSystem
 from stratalog.storage.log_config import LogConfig
-from stratalog.storage.piece import Piece, PieceWriter
 from stratalog.types import TopicPartition
 
 Values = Mapping[tuple[str, int], Sequence[str]]

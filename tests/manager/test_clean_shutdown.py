@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stratalog.storage.clean_shutdown import decode_clean_shutdown, encode_clean_shutdown
+from stratalog.storage.formats.clean_shutdown import decode_clean_shutdown, encode_clean_shutdown
 from stratalog.storage.names import CLEAN_SHUTDOWN
 from tests.peers.golden import GOLDEN_DIR
 

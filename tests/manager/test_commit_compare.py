@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from stratalog.manager.commit_compare import (
+from stratalog.manager.commits.compare import (
     NOTHING,
     BatchBytes,
     PlannedBatch,

@@ -22,19 +22,19 @@ from stratalog.errors import (
     UnknownPartitionError,
     UsageError,
 )
-from stratalog.manager import commit_apply
-from stratalog.manager.commits import TopicPlan, discard_pieces
+from stratalog.manager.commits import apply as commit_apply
+from stratalog.manager.commits.commits import TopicPlan, discard_pieces
+from stratalog.manager.commits.threads import side_by_side
 from stratalog.manager.logs import open_logs
-from stratalog.manager.side_by_side import side_by_side
 from stratalog.records.builder import BatchOptions, build_batch
 from stratalog.records.layout import Codec, TimestampType
 from stratalog.records.model import Record
-from stratalog.storage import piece as piece_module
-from stratalog.storage.commit_journal import read_journal
-from stratalog.storage.commit_key import CommitKey
-from stratalog.storage.filesystem import OsFileSystem
+from stratalog.storage.commits import piece as piece_module
+from stratalog.storage.commits.journal import read_journal
+from stratalog.storage.commits.key import CommitKey
+from stratalog.storage.commits.piece import Piece, PieceWriter
+from stratalog.storage.files.filesystem import OsFileSystem
 from stratalog.storage.log_config import LogConfig
-from stratalog.storage.piece import Piece, PieceWriter
 from stratalog.testing import Call, Facts, Fault, FaultyFileSystem, ManualClock, MemoryFileSystem
 from stratalog.types import TopicPartition
 from tests.crash.commit_world import Fact, World

@@ -10,17 +10,17 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stratalog.inspect.sources import find_sources
+from stratalog.inspect.partition.sources import find_sources
 from stratalog.inspect.verify import verify_file
-from stratalog.manager.commits import TopicPlan, commit_pieces
+from stratalog.manager.commits.commits import TopicPlan, commit_pieces
 from stratalog.manager.logs import open_logs
 from stratalog.records.builder import BatchBuilder, BatchOptions, rows_of_records
 from stratalog.records.layout import Codec
 from stratalog.records.model import Record, RecordHeader
-from stratalog.storage.commit_journal import read_journal
-from stratalog.storage.commit_key import CommitKey
+from stratalog.storage.commits.journal import read_journal
+from stratalog.storage.commits.key import CommitKey
+from stratalog.storage.commits.piece import Piece, PieceWriter
 from stratalog.storage.log_config import LogConfig
-from stratalog.storage.piece import Piece, PieceWriter
 from stratalog.testing import ManualClock, MemoryFileSystem
 from stratalog.types import TopicPartition
 from tests.scale import SCALE, sized

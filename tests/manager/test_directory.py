@@ -11,11 +11,11 @@ import pytest
 
 import stratalog
 from stratalog.errors import CorruptionError, LockedError, StorageError, UsageError
-from stratalog.manager.directory import Checkpoint, LogDirectory, read_small_file
-from stratalog.storage.checkpoints import decode_offsets
-from stratalog.storage.filesystem import OsFileSystem
-from stratalog.storage.kafka_uuid import format_uuid, is_reserved
-from stratalog.storage.meta_properties import decode_meta_properties
+from stratalog.manager.root.directory import Checkpoint, LogDirectory, read_small_file
+from stratalog.storage.files.filesystem import OsFileSystem
+from stratalog.storage.formats.checkpoints import decode_offsets
+from stratalog.storage.formats.kafka_uuid import format_uuid, is_reserved
+from stratalog.storage.formats.meta_properties import decode_meta_properties
 from stratalog.testing import Call, Fault, FaultyFileSystem
 from stratalog.types import TopicPartition
 from tests.manager.logdirs import ROOT, memory, open_memory, tree, values

@@ -27,13 +27,13 @@ from stratalog.errors import (
     TransactionStateError,
     UsageError,
 )
-from stratalog.manager.appending import fit_sizes
-from stratalog.manager.partitioner import partition_of_key
+from stratalog.manager.write.batches import fit_sizes
+from stratalog.manager.write.partitioner import partition_of_key
 from stratalog.records.builder import BatchOptions, build_batch
 from stratalog.records.layout import Check, Codec
 from stratalog.records.model import Record, RecordHeader
 from stratalog.records.scan import scan_batches
-from stratalog.storage.checkpoints import decode_offsets
+from stratalog.storage.formats.checkpoints import decode_offsets
 from stratalog.storage.log_config import LogConfig
 from stratalog.testing import (
     Call,

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stratalog.errors import CorruptionError, UsageError
-from stratalog.storage.kafka_uuid import parse_uuid
-from stratalog.storage.meta_properties import (
+from stratalog.storage.formats.kafka_uuid import parse_uuid
+from stratalog.storage.formats.meta_properties import (
     MetaProperties,
     decode_meta_properties,
     encode_meta_properties,

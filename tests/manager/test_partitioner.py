@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stratalog.manager.partitioner import murmur2, partition_of_key
+from stratalog.manager.write.partitioner import murmur2, partition_of_key
 
 #: The hashes that Kafka's own tests expect, as signed numbers.
 KNOWN = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import stratalog
-from stratalog.storage.checkpoints import decode_offsets
+from stratalog.storage.formats.checkpoints import decode_offsets
 from stratalog.storage.names import RECOVERY_CHECKPOINT
 from stratalog.types import TopicPartition
 

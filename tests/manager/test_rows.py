@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stratalog.errors import InvalidRecordError, StratalogError, UsageError
-from stratalog.manager.partitioner import partition_of_key
-from stratalog.manager.reading import StoredRecord
-from stratalog.manager.rows import PartitionChoice, partition_rows, record_of
+from stratalog.manager.read.reading import StoredRecord
+from stratalog.manager.write.partitioner import partition_of_key
+from stratalog.manager.write.records import PartitionChoice, partition_rows, record_of
 from stratalog.records.builder import BatchBuilder
 from stratalog.records.columns import decode_records
 from stratalog.records.layout import TimestampType
@@ -231,7 +231,7 @@ def test_key_is_not_placed_while_a_partition_is_missing():
 
 
 def test_keys_that_are_remembered_are_not_more_than_may_be(monkeypatch):
-    monkeypatch.setattr("stratalog.manager.rows._KEYS_REMEMBERED", 3)
+    monkeypatch.setattr("stratalog.manager.write.records._KEYS_REMEMBERED", 3)
     choice = PartitionChoice((0, 1, 2, 3))
     for n in (0, 1, 2, 3, 4, 5, 0, 1, 5):
         assert choice.of(b"%d" % n) == partition_of_key(b"%d" % n, 4)

@@ -18,12 +18,12 @@ from stratalog.errors import (
     UnknownPartitionError,
     UsageError,
 )
-from stratalog.manager.catalogue import choose_homes
 from stratalog.manager.logs import Logs
-from stratalog.manager.topic_file import Topic, TopicEntry, TopicFile
-from stratalog.storage.filesystem import OsFileSystem
+from stratalog.manager.root.catalogue import choose_homes
+from stratalog.manager.root.topic_file import Topic, TopicEntry, TopicFile
+from stratalog.storage.files.filesystem import OsFileSystem
+from stratalog.storage.formats.partition_metadata import decode_partition_metadata
 from stratalog.storage.log_config import LogConfig
-from stratalog.storage.partition_metadata import decode_partition_metadata
 from stratalog.testing import Call, Facts, Fault, FaultyFileSystem, MemoryFileSystem, explore
 from tests.manager.logdirs import ROOT, memory, open_memory, tree, values
 from tests.scale import SCALE, fresh, sized

@@ -18,10 +18,10 @@ from stratalog.errors import (
     UsageError,
 )
 from stratalog.manager.logs import Logs
-from stratalog.manager.transactions import JournalEntry, TransactionJournal, TransactionState
+from stratalog.manager.write.transactions import JournalEntry, TransactionJournal, TransactionState
 from stratalog.records.scan import scan_batches
 from stratalog.storage.partition_log import PartitionLog
-from stratalog.storage.producers import Origin
+from stratalog.storage.producers.states import Origin
 from stratalog.testing import (
     Call,
     CrashCheckError,

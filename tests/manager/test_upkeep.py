@@ -12,7 +12,7 @@ import pytest
 
 import stratalog
 from stratalog.errors import LogFailedError
-from stratalog.storage.filesystem import OsFileSystem
+from stratalog.storage.files.filesystem import OsFileSystem
 from stratalog.testing import Call, Fault, FaultyFileSystem, ManualClock
 
 NAME = "stratalog-upkeep"

@@ -29,7 +29,7 @@ from stratalog.records.legacy import MessageOptions, build_messages
 from stratalog.records.model import Record
 from stratalog.records.restamp import set_append_time, set_max_timestamp
 from stratalog.records.scan import scan_batches
-from stratalog.storage.roll import plan_roll
+from stratalog.storage.log.roll_plan import plan_roll
 from tests.records.generated import batches, int64, message_sets, mutated
 from tests.scale import SCALE, sized
 

@@ -11,7 +11,7 @@ import pytest
 
 import stratalog
 from stratalog.errors import StorageError
-from stratalog.storage.filesystem import OsFileSystem, WritableFile
+from stratalog.storage.files.filesystem import OsFileSystem, WritableFile
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.partition_log import PartitionLog
 from stratalog.testing import Call, Fault, FaultyFileSystem, MemoryFileSystem

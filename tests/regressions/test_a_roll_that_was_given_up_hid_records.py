@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 import stratalog
-from stratalog.inspect.sources import find_sources, relisted
+from stratalog.inspect.partition.sources import find_sources, relisted
 from tests.cli.runner import run
 from tests.inspect.logs import batch, segment
 

@@ -10,11 +10,11 @@ import pytest
 
 import stratalog
 from stratalog.errors import StratalogError
-from stratalog.inspect.range_plan import plan_range
-from stratalog.inspect.range_reader import RangeReader
-from stratalog.inspect.sources import find_sources
+from stratalog.inspect.partition.sources import find_sources
+from stratalog.inspect.range.plan import plan_range
+from stratalog.inspect.range.reader import RangeReader
 from stratalog.records.columns import RECORD_COLUMNS, Selection, records_of
-from stratalog.storage.log_view import Isolation
+from stratalog.storage.views.log_view import Isolation
 from tests.peers.golden import golden_set
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from stratalog.errors import StorageError, TransactionStateError
 from stratalog.manager.logs import Logs
-from stratalog.storage import flushing
+from stratalog.storage.log import flushing
 from stratalog.storage.partition_log import PartitionLog
 from tests.manager.logdirs import COMMITTED, memory, open_memory, values
 

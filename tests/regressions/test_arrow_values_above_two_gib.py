@@ -9,8 +9,8 @@ import pytest
 
 import stratalog
 from stratalog.errors import InvalidRecordError
-from stratalog.manager import rows
 from stratalog.manager.logs import Logs
+from stratalog.manager.write import records as rows
 from tests.manager.logdirs import values
 
 pa = pytest.importorskip("pyarrow")

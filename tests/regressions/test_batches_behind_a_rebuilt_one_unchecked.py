@@ -14,7 +14,7 @@ from stratalog.records.builder import build_batch
 from stratalog.records.control import ControlType, build_marker
 from stratalog.records.layout import INT32_MAX, LAST_OFFSET_DELTA_AT, Codec
 from stratalog.records.model import Record
-from stratalog.storage.producers import Origin
+from stratalog.storage.producers.states import Origin
 from tests.inspect.logs import sealed
 from tests.storage.logs import (
     T,

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from stratalog.errors import StratalogError, UsageError
-from stratalog.storage import flushing
-from stratalog.storage.log_state import LogState
-from stratalog.storage.sync_queue import SyncQueue
+from stratalog.storage.log import flushing
+from stratalog.storage.log.state import LogState
+from stratalog.storage.log.sync_queue import SyncQueue
 from tests.storage.logs import batch, open_log
 
 

@@ -9,7 +9,7 @@ import pytest
 from stratalog.errors import InvalidRecordError
 from stratalog.records.builder import BatchOptions, build_batch
 from stratalog.records.model import Record
-from stratalog.storage.producers import Origin
+from stratalog.storage.producers.states import Origin
 from tests.storage.logs import T, batch, open_log
 
 COMMIT = b"\0\0\0\1"

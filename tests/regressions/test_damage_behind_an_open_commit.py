@@ -11,19 +11,19 @@ from dataclasses import replace
 import pytest
 
 from stratalog.errors import CorruptionError
-from stratalog.inspect.offset_range import WHOLE
-from stratalog.inspect.partition_ends import partition_ends
-from stratalog.inspect.partition_reader import PartitionReader
-from stratalog.inspect.range_plan import plan_range
-from stratalog.inspect.range_reader import RangeReader
-from stratalog.inspect.sources import find_sources
-from stratalog.manager.commits import TopicPlan
+from stratalog.inspect.partition.ends import partition_ends
+from stratalog.inspect.partition.sources import find_sources
+from stratalog.inspect.range.offset_range import WHOLE
+from stratalog.inspect.range.partition_reader import PartitionReader
+from stratalog.inspect.range.plan import plan_range
+from stratalog.inspect.range.reader import RangeReader
+from stratalog.manager.commits.commits import TopicPlan
 from stratalog.manager.logs import open_logs
-from stratalog.manager.visibility import without_hidden
+from stratalog.manager.read.visibility import without_hidden
 from stratalog.records.columns import Selection
 from stratalog.records.layout import Check, Column
-from stratalog.storage.commit_journal import read_journal
-from stratalog.storage.commit_key import CommitKey
+from stratalog.storage.commits.journal import read_journal
+from stratalog.storage.commits.key import CommitKey
 from stratalog.testing import Call, Fault, FaultyFileSystem, MemoryFileSystem
 from stratalog.types import TopicPartition
 from tests.manager.staging import Committing

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.inspect.sources import find_sources
+from stratalog.inspect.partition.sources import find_sources
 from tests.cli.runner import run
 from tests.inspect.logs import batch, segment
 

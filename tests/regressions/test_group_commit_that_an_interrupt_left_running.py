@@ -8,8 +8,8 @@ import threading
 from types import FrameType
 from typing import Any
 
-from stratalog.storage import group_commit
-from stratalog.storage.group_commit import GroupCommit
+from stratalog.storage.log import group_sync as group_commit
+from stratalog.storage.log.group_sync import GroupCommit
 
 
 def interrupt_at(step: int, call: Any) -> bool:

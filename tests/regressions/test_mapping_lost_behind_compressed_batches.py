@@ -24,9 +24,9 @@ KEPT = 200
 CUT = """
 import os, sys
 import stratalog
-from stratalog.inspect.count import count_file
+from stratalog.inspect.file.count import count_file
 from stratalog.inspect.verify import verify_file
-from stratalog.storage import filesystem
+from stratalog.storage.files import filesystem
 
 path, keep, how = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 plain = filesystem.OsReadableFile.map

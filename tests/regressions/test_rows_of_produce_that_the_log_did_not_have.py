@@ -22,7 +22,7 @@ from stratalog.cli.record_lines import read_records
 from stratalog.cli.record_target import RecordTarget
 from stratalog.errors import UsageError
 from stratalog.manager.logs import open_logs
-from stratalog.storage.filesystem import OsFileSystem
+from stratalog.storage.files.filesystem import OsFileSystem
 from stratalog.testing import Call, Fault, FaultyFileSystem
 from tests.cli.runner import Run, command, run
 

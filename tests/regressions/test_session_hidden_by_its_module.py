@@ -21,7 +21,7 @@ def test_session_is_a_function_whatever_was_imported_first(first):
 
 def test_jobs_are_functions_whatever_was_imported_first():
     program = (
-        "import sys, stratalog.spark.jobs.count, stratalog.spark.jobs.verify\n"
+        "import sys, stratalog.spark.jobs.counting.count, stratalog.spark.jobs.verifying.verify\n"
         "from stratalog.spark import jobs\n"
         "assert all(callable(getattr(jobs, name)) for name in jobs.__all__)\n"
         "assert 'pyspark' not in sys.modules\n"

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import stratalog
-from stratalog.spark.sink_plan import plan_sink
-from stratalog.spark.write_options import WriteOptions
-from stratalog.storage.filesystem import OsFileSystem
+from stratalog.spark.options.write_options import WriteOptions
+from stratalog.spark.write.plan import plan_sink
+from stratalog.storage.files.filesystem import OsFileSystem
 
 
 def kill_after(folders: int, root: Path) -> None:

@@ -12,19 +12,19 @@ import pytest
 
 import stratalog
 from stratalog.errors import CorruptionError
-from stratalog.inspect.count import count_file
-from stratalog.inspect.partition_ends import EndsCache, partition_ends
-from stratalog.inspect.range_plan import plan_range
-from stratalog.inspect.range_reader import RangeReader
-from stratalog.inspect.sources import PartitionSource, find_sources
-from stratalog.inspect.time_offsets import offset_for_time
+from stratalog.inspect.file.count import count_file
+from stratalog.inspect.partition.ends import EndsCache, partition_ends
+from stratalog.inspect.partition.offset_for_time import offset_for_time
+from stratalog.inspect.partition.sources import PartitionSource, find_sources
+from stratalog.inspect.range.plan import plan_range
+from stratalog.inspect.range.reader import RangeReader
 from stratalog.inspect.verify import verify_file
 from stratalog.records.builder import BatchOptions, build_batch
 from stratalog.records.columns import Selection
 from stratalog.records.layout import Check, Column, Ending
 from stratalog.records.model import Record
-from stratalog.storage import damage
-from stratalog.storage.hidden_batches import HidingPause
+from stratalog.storage.segment import tail_verdict as damage
+from stratalog.storage.segment.torn_tail import HidingPause
 from tests.cli.runner import run
 from tests.inspect.logs import batch, flipped, segment
 

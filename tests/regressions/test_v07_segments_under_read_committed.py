@@ -6,9 +6,9 @@ Found by a review, with the golden set v07-plain.
 
 from __future__ import annotations
 
-from stratalog.inspect.range_plan import plan_range
-from stratalog.inspect.sources import find_sources
-from stratalog.storage.log_view import Isolation
+from stratalog.inspect.partition.sources import find_sources
+from stratalog.inspect.range.plan import plan_range
+from stratalog.storage.views.log_view import Isolation
 from tests.peers.golden import golden_set
 
 

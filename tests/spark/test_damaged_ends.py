@@ -113,8 +113,8 @@ def test_a_stream_that_starts_at_the_latest_does_not_wait_there(spark, logs, tmp
 @pytest.mark.parametrize("loss", ["true", "false"])
 def test_damage_where_a_stream_was_to_read(spark, tmp_path, loss):
     """Its checkpoint says how far the batch goes: that offset is not lost, and not to be passed over."""
-    from stratalog.spark.read_options import ReadOptions
-    from stratalog.spark.stream_reader import StreamReader
+    from stratalog.spark.options.read_options import ReadOptions
+    from stratalog.spark.read.stream_reader import StreamReader
 
     folder = tmp_path / "logs"
     folder.mkdir()

@@ -137,11 +137,11 @@ def test_piece_that_the_driver_does_not_see(tmp_path):
     import pyarrow as pa
 
     from stratalog.errors import CorruptionError
-    from stratalog.spark.sink import BatchSink, StagedPieces
-    from stratalog.spark.sink_plan import plan_sink
-    from stratalog.spark.staging import stage_rows
-    from stratalog.spark.write_options import WriteOptions
-    from stratalog.storage.commit_key import CommitKey
+    from stratalog.spark.options.write_options import WriteOptions
+    from stratalog.spark.write.plan import plan_sink
+    from stratalog.spark.write.sink import BatchSink, StagedPieces
+    from stratalog.spark.write.task import stage_rows
+    from stratalog.storage.commits.key import CommitKey
 
     key = CommitKey("load", 1)
     there, here = (

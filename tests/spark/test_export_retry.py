@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from stratalog.errors import UsageError
-from stratalog.spark.jobs.export_folder import can_be_renamed, whole_folder
-from stratalog.spark.jobs.places import check_target
+from stratalog.spark.jobs.exporting.folder import can_be_renamed, whole_folder
+from stratalog.spark.jobs.run.targets import check_target
 
 
 def names(folder: Path) -> list[str]:

@@ -43,7 +43,7 @@ def test_closed_worker_prints_nothing(module):
 def test_nothing_is_changed_outside_of_workers(monkeypatch):
     from pyspark.sql.worker import utils
 
-    from stratalog.spark.idle_workers import exit_quietly_when_closed
+    from stratalog.spark.worker.idle import exit_quietly_when_closed
 
     monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)
     before = vars(utils)["check_python_version"]

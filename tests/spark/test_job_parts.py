@@ -14,28 +14,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stratalog
-from stratalog.inspect.count import count_file
-from stratalog.inspect.segment_order import segment_spans
+from stratalog.inspect.file.count import count_file
+from stratalog.inspect.file.span import segment_spans
 from stratalog.inspect.verify import verify_file
 from stratalog.records.layout import BASE_TIMESTAMP_AT, OFFSET_AT, SIZE_AT
-from stratalog.spark.jobs.batch_stats import BatchStats
-from stratalog.spark.jobs.count_tasks import (
+from stratalog.spark.jobs.counting.batch_stats import BatchStats
+from stratalog.spark.jobs.counting.tasks import (
     CountedPart,
     Counting,
     PartToCount,
     count_parts,
     merge_parts,
 )
-from stratalog.spark.jobs.file_parts import FilePart, cut_file, pack
-from stratalog.spark.jobs.log_paths import LogPaths
-from stratalog.spark.jobs.verify_tasks import (
+from stratalog.spark.jobs.run.file_parts import FilePart, cut_file, pack
+from stratalog.spark.jobs.run.log_paths import LogPaths
+from stratalog.spark.jobs.verifying.tasks import (
     PartToVerify,
     VerifiedPart,
     Verifying,
     merge_reports,
     verify_parts,
 )
-from stratalog.storage.filesystem import OsFileSystem
+from stratalog.storage.files.filesystem import OsFileSystem
 from tests.scale import SCALE, sized
 from tests.storage.wide_segments import WIDE, wide
 

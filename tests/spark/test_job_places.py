@@ -12,11 +12,11 @@ import pytest
 
 import stratalog
 from stratalog.errors import InvalidRecordError, StorageError, StratalogError, UsageError
-from stratalog.spark.jobs.export import export
-from stratalog.spark.jobs.import_rows import import_rows
-from stratalog.spark.jobs.mirror import mirror
-from stratalog.spark.jobs.refusals import in_plain_words
-from stratalog.spark.write_options import WriteOptions
+from stratalog.spark.jobs.exporting.export import export
+from stratalog.spark.jobs.importing.import_rows import import_rows
+from stratalog.spark.jobs.mirroring.mirror import mirror
+from stratalog.spark.jobs.run.task_errors import in_plain_words
+from stratalog.spark.options.write_options import WriteOptions
 
 pytest.importorskip("pyspark")
 

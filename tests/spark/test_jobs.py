@@ -22,10 +22,10 @@ from stratalog.errors import (
     UsageError,
 )
 from stratalog.spark import jobs
-from stratalog.spark.jobs import file_parts
-from stratalog.spark.jobs.log_paths import LogPaths
-from stratalog.spark.jobs.mirror_tasks import Mirroring, PartitionToCopy, copy_partitions
-from stratalog.spark.jobs.spread import spread
+from stratalog.spark.jobs.mirroring.tasks import Mirroring, PartitionToCopy, copy_partitions
+from stratalog.spark.jobs.run import file_parts
+from stratalog.spark.jobs.run.log_paths import LogPaths
+from stratalog.spark.jobs.run.run_tasks import spread
 from stratalog.storage.partition_log import PartitionLog
 from stratalog.types import TopicPartition
 from tests.cli.runner import command, environment, run
@@ -102,7 +102,8 @@ def extend(path, count):
 
 def watch_spread(monkeypatch):
     """How many tasks each spread had."""
-    from stratalog.spark.jobs import count_plan, verify_plan
+    from stratalog.spark.jobs.counting import plan as count_plan
+    from stratalog.spark.jobs.verifying import plan as verify_plan
 
     seen: list[int] = []
 

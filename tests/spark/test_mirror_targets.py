@@ -12,14 +12,14 @@ import pytest
 
 import stratalog
 from stratalog.errors import StratalogError, UsageError
-from stratalog.inspect.partition_ends import partition_ends
+from stratalog.inspect.partition.ends import partition_ends
 from stratalog.records.builder import BatchOptions, build_batch
 from stratalog.records.layout import Codec
 from stratalog.records.legacy import MessageOptions, build_messages
 from stratalog.records.model import Record
 from stratalog.spark import jobs
-from stratalog.spark.jobs.log_paths import LogPaths
-from stratalog.spark.jobs.mirror_tasks import Copied, Mirroring, PartitionToCopy, copy_partitions
+from stratalog.spark.jobs.mirroring.tasks import Copied, Mirroring, PartitionToCopy, copy_partitions
+from stratalog.spark.jobs.run.log_paths import LogPaths
 from stratalog.types import TopicPartition
 
 PLACE = TopicPartition("orders", 0)

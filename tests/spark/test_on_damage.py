@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stratalog.errors import StratalogError
-from stratalog.spark.jobs.export import export
+from stratalog.spark.jobs.exporting.export import export
 from tests.inspect.logs import batch, flipped, segment
 
 pytestmark = pytest.mark.slow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stratalog.spark.paths import local_path
+from stratalog.spark.options.paths import local_path
 
 
 @pytest.mark.parametrize("path", ["/a/b", "file:/a/b", "file:///a/b", "FILE:///a/b", "File:/a/b"])

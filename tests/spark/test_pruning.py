@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stratalog.spark.pruning import EVERYTHING, NOTHING, Interval, Pruning
-from stratalog.spark.triggers import backlog, limit_by_offsets
+from stratalog.spark.pushdown.pruning import EVERYTHING, NOTHING, Interval, Pruning
+from stratalog.spark.read.triggers import backlog, limit_by_offsets
 from stratalog.types import TopicPartition
 
 NUMBERS = st.integers(-3, 3)

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from stratalog.errors import UsageError
-from stratalog.spark.columns import check_schema
-from stratalog.spark.offsets import (
+from stratalog.spark.options.columns import check_schema
+from stratalog.spark.options.offsets import (
     EARLIEST,
     LATEST,
     Kind,
@@ -17,7 +17,7 @@ from stratalog.spark.offsets import (
     parse_offsets_dict,
     parse_position,
 )
-from stratalog.spark.read_options import ReadOptions
+from stratalog.spark.options.read_options import ReadOptions
 from stratalog.types import TopicPartition
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)

@@ -13,15 +13,15 @@ import pytest
 
 import stratalog
 from stratalog.errors import StratalogError, UsageError
-from stratalog.inspect.partition_ends import EndsCache, PartitionEnds
-from stratalog.inspect.sources import PartitionSource
+from stratalog.inspect.partition.ends import EndsCache, PartitionEnds
+from stratalog.inspect.partition.sources import PartitionSource
 from stratalog.spark import scan
-from stratalog.spark.catalyst import pruning_of, references_of
-from stratalog.spark.columns import COLUMNS, DEFAULT_NAMES, ddl_of
-from stratalog.spark.condition_text import read_condition
-from stratalog.spark.fast_lane import plan_scan
-from stratalog.spark.pruning import EVERYTHING, Interval, Pruning
-from stratalog.spark.read_options import ReadOptions
+from stratalog.spark.options.columns import COLUMNS, DEFAULT_NAMES, ddl_of
+from stratalog.spark.options.read_options import ReadOptions
+from stratalog.spark.pushdown.catalyst import pruning_of, references_of
+from stratalog.spark.pushdown.condition_text import read_condition
+from stratalog.spark.pushdown.pruning import EVERYTHING, Interval, Pruning
+from stratalog.spark.pushdown.scan import plan_scan
 
 pytest.importorskip("pyspark")
 

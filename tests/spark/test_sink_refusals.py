@@ -8,9 +8,9 @@ import pytest
 
 import stratalog
 from stratalog.errors import UsageError
-from stratalog.spark.columns import COLUMNS, spark_schema
-from stratalog.spark.sink_plan import SinkPlan, check_sink_schema, plan_sink
-from stratalog.spark.write_options import WriteOptions
+from stratalog.spark.options.columns import COLUMNS, spark_schema
+from stratalog.spark.options.write_options import WriteOptions
+from stratalog.spark.write.plan import SinkPlan, check_sink_schema, plan_sink
 
 pytest.importorskip("pyspark")
 

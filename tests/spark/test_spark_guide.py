@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import stratalog
-from stratalog.spark.columns import COLUMNS
-from stratalog.spark.option_names import KAFKA_OPTIONS, OWN_OPTIONS, SINK_OPTIONS
+from stratalog.spark.options.columns import COLUMNS
+from stratalog.spark.options.option_names import KAFKA_OPTIONS, OWN_OPTIONS, SINK_OPTIONS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(580)]
 

@@ -17,9 +17,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 import stratalog
 from stratalog.errors import StratalogError
-from stratalog.spark.columns import DEFAULT_NAMES
-from stratalog.spark.read_options import ReadOptions
-from stratalog.spark.stream_reader import StreamReader
+from stratalog.spark.options.columns import DEFAULT_NAMES
+from stratalog.spark.options.read_options import ReadOptions
+from stratalog.spark.read.stream_reader import StreamReader
 
 ALL = ReadAllAvailable()
 

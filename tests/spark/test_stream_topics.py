@@ -10,9 +10,9 @@ import pytest
 
 import stratalog
 from stratalog.errors import UnknownPartitionError, UsageError
-from stratalog.spark.jobs.export_topics import topics_pattern
-from stratalog.spark.read_options import ReadOptions, Wanted
-from stratalog.spark.stream_loops import QueryRun, StreamInput, inputs_of
+from stratalog.spark.jobs.exporting.topics import topics_pattern
+from stratalog.spark.options.read_options import ReadOptions, Wanted
+from stratalog.spark.write.stream_loops import QueryRun, StreamInput, inputs_of
 from stratalog.storage.names import INTERNAL_TOPICS
 from stratalog.types import TopicPartition
 
@@ -77,7 +77,7 @@ def test_export_takes_internal_topics_by_name_only(topics, named, takes):
 
 
 def test_what_a_stream_reads_is_noted_and_found_by_its_own_run_only(tmp_path: Path):
-    from stratalog.spark.stream_loops import _note
+    from stratalog.spark.write.stream_loops import _note
 
     place = TopicPartition("orders", 0)
     (tmp_path / "logs").mkdir()

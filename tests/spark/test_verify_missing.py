@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stratalog.spark import jobs
-from stratalog.spark.jobs import file_parts
+from stratalog.spark.jobs.run import file_parts
 from tests.cli.runner import run
 from tests.peers.golden import golden_set
 

@@ -12,7 +12,7 @@ import pytest
 
 import stratalog
 from stratalog.errors import UsageError
-from stratalog.spark.worker_python import has_package, use_this_python
+from stratalog.spark.worker.python import has_package, use_this_python
 
 pytest.importorskip("pyspark")
 

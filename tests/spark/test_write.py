@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 import stratalog
-from stratalog.manager.partitioner import partition_of_key
-from stratalog.spark.row_groups import RowGroups
-from stratalog.spark.staging import first_turn
-from stratalog.storage.commit_key import CommitKey
+from stratalog.manager.write.partitioner import partition_of_key
+from stratalog.spark.write.row_groups import RowGroups
+from stratalog.spark.write.task import first_turn
+from stratalog.storage.commits.key import CommitKey
 
 pytestmark = pytest.mark.slow
 

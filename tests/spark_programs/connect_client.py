@@ -67,7 +67,7 @@ def read_conditions(spark: Any, logs: str) -> list[dict[str, Any]]:
     from pyspark.sql import functions as sf
 
     from stratalog.spark import scan
-    from stratalog.spark.connect_condition import condition_of
+    from stratalog.spark.pushdown.connect_condition import condition_of
 
     whole = spark.read.format("stratalog").load(logs)
     first = whole.agg(sf.min("timestamp")).first()[0]

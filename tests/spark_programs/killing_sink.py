@@ -18,10 +18,10 @@ from typing import Any, NoReturn
 
 from pyspark.sql.types import StructType
 
-from stratalog.spark.sink import BatchSink, StreamSink
+from stratalog.spark.options.table_options import options_of_schema
 from stratalog.spark.source import StratalogSource
-from stratalog.spark.table_options import options_of_schema
-from stratalog.storage.filesystem import OsFileSystem, OsWritableFile
+from stratalog.spark.write.sink import BatchSink, StreamSink
+from stratalog.storage.files.filesystem import OsFileSystem, OsWritableFile
 
 VARIABLE = "STRATALOG_TEST_KILL"
 _CALLS: Mapping[type, tuple[str, ...]] = {

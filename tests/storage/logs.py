@@ -22,11 +22,11 @@ from stratalog.records.layout import Codec
 from stratalog.records.model import BatchHeader, Record
 from stratalog.records.scan import scan_batches
 from stratalog.storage.log_config import LogConfig
-from stratalog.storage.log_view import Isolation
 from stratalog.storage.names import FileKind
 from stratalog.storage.partition_log import AppendResult, PartitionLog
-from stratalog.storage.producers import Origin
-from stratalog.storage.txn_index import AbortedTxn
+from stratalog.storage.producers.states import Origin
+from stratalog.storage.segment.txn_index import AbortedTxn
+from stratalog.storage.views.log_view import Isolation
 from stratalog.testing.clock import START_MS, ManualClock
 
 T = START_MS

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from stratalog.records.control import ControlRecord, ControlType
 from stratalog.records.layout import CONTROL_MASK, TRANSACTIONAL_MASK
 from stratalog.records.model import BatchHeader
-from stratalog.storage.producers import Admission, Origin, ProducerStates
-from stratalog.storage.txn_index import AbortedTxn
+from stratalog.storage.producers.states import Admission, Origin, ProducerStates
+from stratalog.storage.segment.txn_index import AbortedTxn
 
 ABORT, COMMIT = ControlType.ABORT, ControlType.COMMIT
 T = 1_700_000_000_000

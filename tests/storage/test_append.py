@@ -44,9 +44,9 @@ from stratalog.records.layout import (
 from stratalog.records.legacy import MessageOptions, build_messages
 from stratalog.records.model import Record, RecordHeader
 from stratalog.records.scan import STRICT, scan_batches
-from stratalog.storage.log_view import Isolation
 from stratalog.storage.partition_log import PartitionLog
-from stratalog.storage.producers import Origin
+from stratalog.storage.producers.states import Origin
+from stratalog.storage.views.log_view import Isolation
 from stratalog.testing.clock import ManualClock
 from tests.inspect.logs import sealed
 from tests.storage.logs import (

@@ -19,7 +19,7 @@ from stratalog.errors import (
 from stratalog.records.layout import Codec
 from stratalog.records.legacy import MessageOptions, build_messages
 from stratalog.records.model import Record
-from stratalog.storage.filesystem import OsFileSystem
+from stratalog.storage.files.filesystem import OsFileSystem
 from stratalog.storage.partition_log import AppendResult, PartitionLog
 from stratalog.testing import Call, Explorer, Facts, Fault, FaultyFileSystem, MemoryFileSystem
 from tests.storage.logs import T, batch, log_bytes, offsets, open_log, sent, values

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stratalog.errors import CorruptionError, UsageError
-from stratalog.storage.checkpoints import decode_offsets, encode_offsets
+from stratalog.storage.formats.checkpoints import decode_offsets, encode_offsets
 from stratalog.storage.names import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,

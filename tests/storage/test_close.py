@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from stratalog.errors import StorageError, StratalogError, UsageError
-from stratalog.storage import filesystem
-from stratalog.storage.log_view import FileRegion, Isolation
+from stratalog.storage.files import filesystem
 from stratalog.storage.partition_log import PartitionLog
+from stratalog.storage.views.log_view import FileRegion, Isolation
 from tests.storage.logs import batch, open_log, values
 
 ENDS = [PartitionLog.close, PartitionLog.abandon]

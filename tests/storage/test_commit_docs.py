@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from stratalog.storage import names
-from stratalog.storage.commit_journal import decode_journal
-from stratalog.storage.commit_records import decode_line, encode_line
-from stratalog.storage.commit_visibility import hidden_between
+from stratalog.storage.commits.journal import decode_journal
+from stratalog.storage.commits.records import decode_line, encode_line
+from stratalog.storage.commits.visibility import hidden_between
 from stratalog.storage.names import PieceName, PieceStage, piece_file_name
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs" / "formats"

@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 
 from stratalog.errors import CorruptionError, LogFailedError, StorageError
 from stratalog.records import kernel
-from stratalog.storage import commit_journal
-from stratalog.storage.commit_journal import (
+from stratalog.storage.commits import journal as commit_journal
+from stratalog.storage.commits.journal import (
     CommitJournal,
     JournalState,
     decode_journal,
     read_journal,
 )
-from stratalog.storage.commit_key import CommitKey
-from stratalog.storage.commit_records import (
+from stratalog.storage.commits.key import CommitKey
+from stratalog.storage.commits.piece import Piece
+from stratalog.storage.commits.records import (
     Begin,
     CommittedSpan,
     Done,
@@ -33,9 +34,8 @@ from stratalog.storage.commit_records import (
     decode_line,
     encode_line,
 )
-from stratalog.storage.commit_visibility import CommitWatch, hidden_between, visible_ends
+from stratalog.storage.commits.visibility import CommitWatch, hidden_between, visible_ends
 from stratalog.storage.names import PieceName, PieceStage, parse_piece_name, piece_file_name
-from stratalog.storage.piece import Piece
 from stratalog.testing import Call, Fault, FaultyFileSystem, MemoryFileSystem, crash_state
 from stratalog.types import TopicPartition
 from tests.scale import SCALE, sized

@@ -16,10 +16,10 @@ from stratalog.records.columns import Pause
 from stratalog.records.layout import Codec, Ending
 from stratalog.records.legacy import MessageOptions, build_messages
 from stratalog.records.model import Record
-from stratalog.storage import damage
-from stratalog.storage.damage import judge_tail
-from stratalog.storage.filesystem import OsFileSystem
+from stratalog.storage.files.filesystem import OsFileSystem
 from stratalog.storage.partition_log import PartitionLog
+from stratalog.storage.segment import tail_verdict as damage
+from stratalog.storage.segment.tail_verdict import judge_tail
 from tests.storage.logs import (
     SIZE,
     T,

@@ -10,9 +10,9 @@ from stratalog.errors import OffsetOutOfRangeError
 from stratalog.records.builder import build_batch
 from stratalog.records.model import Record
 from stratalog.records.scan import scan_batches
-from stratalog.storage.fetch import FetchRequest, fetch
-from stratalog.storage.log_view import Isolation, LogRead, LogView
 from stratalog.storage.partition_log import PartitionLog
+from stratalog.storage.views.fetch import FetchRequest, fetch
+from stratalog.storage.views.log_view import Isolation, LogRead, LogView
 
 
 @pytest.fixture

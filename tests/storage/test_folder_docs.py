@@ -11,20 +11,20 @@ from typing import Any, Final
 
 import pytest
 
-from stratalog.manager.topic_file import TopicFile
-from stratalog.manager.transactions import TransactionJournal
+from stratalog.manager.root.topic_file import TopicFile
+from stratalog.manager.write.transactions import TransactionJournal
 from stratalog.storage import names
-from stratalog.storage.checkpoints import decode_offsets, encode_offsets
-from stratalog.storage.clean_shutdown import decode_clean_shutdown, encode_clean_shutdown
-from stratalog.storage.leader_epochs import LeaderEpochs
-from stratalog.storage.meta_properties import decode_meta_properties, encode_meta_properties
-from stratalog.storage.partition_metadata import (
+from stratalog.storage.epochs.leader_epochs import LeaderEpochs
+from stratalog.storage.formats.checkpoints import decode_offsets, encode_offsets
+from stratalog.storage.formats.clean_shutdown import decode_clean_shutdown, encode_clean_shutdown
+from stratalog.storage.formats.meta_properties import decode_meta_properties, encode_meta_properties
+from stratalog.storage.formats.partition_metadata import (
     decode_partition_metadata,
     encode_partition_metadata,
 )
-from stratalog.storage.producer_snapshot import decode_snapshot, encode_snapshot
-from stratalog.storage.sparse_index import IndexLimits, SparseIndex
-from stratalog.storage.txn_index import decode_entries, encode_entry
+from stratalog.storage.producers.snapshot import decode_snapshot, encode_snapshot
+from stratalog.storage.segment.sparse_index import IndexLimits, SparseIndex
+from stratalog.storage.segment.txn_index import decode_entries, encode_entry
 from stratalog.testing import MemoryFileSystem
 
 ROOT: Final = Path(__file__).resolve().parents[2]

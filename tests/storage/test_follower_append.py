@@ -11,8 +11,8 @@ from stratalog.records.control import ControlType, build_marker
 from stratalog.records.layout import INT32_MAX, Codec
 from stratalog.records.legacy import MessageOptions, build_messages
 from stratalog.records.model import Record
-from stratalog.storage.log_view import Isolation
 from stratalog.storage.partition_log import Watermark
+from stratalog.storage.views.log_view import Isolation
 from tests.storage.logs import (
     ALL_CODECS,
     SIZE,

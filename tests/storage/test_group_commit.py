@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from stratalog.errors import LogFailedError, OffsetOutOfRangeError, StorageError
-from stratalog.storage.filesystem import OsFileSystem
-from stratalog.storage.group_commit import GroupCommit
+from stratalog.storage.files.filesystem import OsFileSystem
+from stratalog.storage.log.group_sync import GroupCommit
 from stratalog.storage.partition_log import PartitionLog
 from stratalog.testing import Call, Fault, FaultyFileSystem
 from tests.storage.logs import T, batch, crash, open_log, values

@@ -23,8 +23,8 @@ from stratalog.records.control import ControlType
 from stratalog.records.layout import Check, Codec
 from stratalog.records.model import Record
 from stratalog.records.scan import scan_batches
-from stratalog.storage.log_view import Isolation
 from stratalog.storage.partition_log import PartitionLog
+from stratalog.storage.views.log_view import Isolation
 from tests.scale import SCALE
 from tests.storage.logs import (
     T,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stratalog.storage.kafka_uuid import (
+from stratalog.storage.formats.kafka_uuid import (
     UUID_SIZE,
     format_uuid,
     is_reserved,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stratalog.errors import CorruptionError, UsageError
-from stratalog.storage.leader_epochs import UNDEFINED_END, EpochEnd, EpochEntry, LeaderEpochs
+from stratalog.storage.epochs.leader_epochs import UNDEFINED_END, EpochEnd, EpochEntry, LeaderEpochs
 from stratalog.storage.names import LEADER_EPOCH_CHECKPOINT
 from tests.peers.golden import GOLDEN_DIR
 from tests.scale import SCALE, sized

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stratalog.errors import DamagedLogError
-from stratalog.storage.leader_epochs import EpochEntry
+from stratalog.storage.epochs.leader_epochs import EpochEntry
 from stratalog.storage.partition_log import PartitionLog
 from tests.storage.logs import (
     SIZE,

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from stratalog.errors import LockedError
-from stratalog.storage import file_lock
-from stratalog.storage.filesystem import OsFileSystem
+from stratalog.storage.files import file_lock
+from stratalog.storage.files.filesystem import OsFileSystem
 
 
 def test_a_second_lock_of_the_same_process_is_refused_and_the_first_stays(tmp_path: Path) -> None:

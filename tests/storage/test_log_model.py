@@ -25,11 +25,11 @@ from stratalog.records.builder import BatchOptions, build_batch
 from stratalog.records.control import ControlType, build_marker
 from stratalog.records.layout import Codec
 from stratalog.records.model import Record
+from stratalog.storage.log.retention import SizeLimit, TimeLimit
 from stratalog.storage.log_config import LogConfig
-from stratalog.storage.log_view import Isolation
 from stratalog.storage.partition_log import AppendResult, PartitionLog, Watermark
-from stratalog.storage.producers import Origin
-from stratalog.storage.retention import SizeLimit, TimeLimit
+from stratalog.storage.producers.states import Origin
+from stratalog.storage.views.log_view import Isolation
 from stratalog.testing import MemoryFileSystem
 from stratalog.testing.log_model import LogModel, ModelBatch, stamped
 from tests.crash.promises import contents, read_all

@@ -17,10 +17,10 @@ from stratalog.records.columns import decode_records
 from stratalog.records.layout import Codec
 from stratalog.records.legacy import MessageOptions, build_messages
 from stratalog.records.model import Record
-from stratalog.storage.active_segment import ActiveSegment
-from stratalog.storage.batch_finder import READ_SIZE, BatchPlace, batch_at, places_from
 from stratalog.storage.partition_log import PartitionLog
-from stratalog.storage.time_lookup import TimedOffset, find_time
+from stratalog.storage.segment.active import ActiveSegment
+from stratalog.storage.segment.find import READ_SIZE, BatchPlace, batch_at, places_from
+from stratalog.storage.views.time_lookup import TimedOffset, find_time
 from stratalog.testing.memory_files import MemoryFileSystem
 from tests.scale import SCALE
 from tests.storage.logs import T, batch, open_log, reopen

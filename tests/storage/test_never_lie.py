@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stratalog.errors import LogFailedError, StorageError, UsageError
-from stratalog.storage.filesystem import OsFileSystem
+from stratalog.storage.files.filesystem import OsFileSystem
 from stratalog.storage.partition_log import PartitionLog
 from stratalog.testing import Call, Fault, FaultyFileSystem
 from tests.storage.logs import SIZE, T, again, batch, log_bytes, offsets, open_log, reopen, values

@@ -13,15 +13,15 @@ import pytest
 
 import stratalog
 from stratalog.errors import StorageError, UsageError
-from stratalog.inspect.count_partition import count_partition
-from stratalog.inspect.partition_ends import partition_ends
-from stratalog.inspect.range_plan import plan_range
-from stratalog.inspect.range_split import split_ranges
-from stratalog.inspect.sources import find_sources
-from stratalog.inspect.time_offsets import offset_for_time
-from stratalog.storage.filesystem import OsFileSystem
-from stratalog.storage.log_view import Isolation
-from stratalog.storage.object_store import ObjectStore, is_uri, open_store
+from stratalog.inspect.count.partition import count_partition
+from stratalog.inspect.partition.ends import partition_ends
+from stratalog.inspect.partition.offset_for_time import offset_for_time
+from stratalog.inspect.partition.sources import find_sources
+from stratalog.inspect.range.plan import plan_range
+from stratalog.inspect.range.split import split_ranges
+from stratalog.storage.files.filesystem import OsFileSystem
+from stratalog.storage.files.object_store import ObjectStore, is_uri, open_store
+from stratalog.storage.views.log_view import Isolation
 from tests.inspect.ranges import between, read, source_of, whole
 from tests.inspect.replacing import fill, replacement
 from tests.peers.golden import golden_set

@@ -18,8 +18,8 @@ from stratalog.records.control import ControlType
 from stratalog.records.layout import INT32_MAX, Codec
 from stratalog.records.legacy import MessageOptions, build_messages
 from stratalog.records.model import Record
-from stratalog.storage.batch_finder import BatchPlace
-from stratalog.storage.splitting import SegmentPart, plan_split
+from stratalog.storage.replace.split import SegmentPart, plan_split
+from stratalog.storage.segment.find import BatchPlace
 from tests.storage.logs import (
     SIZE,
     T,

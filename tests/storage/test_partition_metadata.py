@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stratalog.errors import CorruptionError
-from stratalog.storage.kafka_uuid import format_uuid
-from stratalog.storage.names import PARTITION_METADATA
-from stratalog.storage.partition_metadata import (
+from stratalog.storage.formats.kafka_uuid import format_uuid
+from stratalog.storage.formats.partition_metadata import (
     PartitionMetadata,
     decode_partition_metadata,
     encode_partition_metadata,
     new_topic_id,
 )
+from stratalog.storage.names import PARTITION_METADATA
 from tests.peers.golden import GOLDEN_DIR
 
 GOLDEN = sorted(GOLDEN_DIR.rglob(PARTITION_METADATA))

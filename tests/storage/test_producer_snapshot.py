@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from stratalog.errors import CorruptionError
 from stratalog.records import kernel
-from stratalog.storage.producer_entry import ProducerBatch, ProducerEntry
-from stratalog.storage.producer_snapshot import decode_snapshot, encode_snapshot, table_order
+from stratalog.storage.producers.entry import ProducerBatch, ProducerEntry
+from stratalog.storage.producers.snapshot import decode_snapshot, encode_snapshot, table_order
 from tests.peers.golden import GOLDEN_DIR, GoldenSet, golden_sets
 from tests.storage.producer_batches import T
 

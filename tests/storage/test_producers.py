@@ -15,9 +15,9 @@ from stratalog.errors import (
 )
 from stratalog.records.layout import INT32_MAX
 from stratalog.records.model import BatchHeader
-from stratalog.storage.producers import Admission, Origin, ProducerBatch, ProducerStates
-from stratalog.storage.transactions import CompletedTxn
-from stratalog.storage.txn_index import AbortedTxn
+from stratalog.storage.producers.open_transactions import CompletedTxn
+from stratalog.storage.producers.states import Admission, Origin, ProducerBatch, ProducerStates
+from stratalog.storage.segment.txn_index import AbortedTxn
 from tests.storage.producer_batches import ABORT, COMMIT, T, append, data, end, finish, says
 
 CLIENT, COORDINATOR, REPLICATION = Origin.CLIENT, Origin.COORDINATOR, Origin.REPLICATION

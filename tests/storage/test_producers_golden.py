@@ -18,9 +18,9 @@ from stratalog.records.control import ControlRecord, parse_control
 from stratalog.records.layout import Check
 from stratalog.records.model import BatchHeader
 from stratalog.records.scan import STRICT, scan_batches
-from stratalog.storage.producer_snapshot import encode_snapshot
-from stratalog.storage.producers import ProducerStates
-from stratalog.storage.txn_index import encode_entry
+from stratalog.storage.producers.snapshot import encode_snapshot
+from stratalog.storage.producers.states import ProducerStates
+from stratalog.storage.segment.txn_index import encode_entry
 from tests.peers.golden import GoldenPartition, GoldenSet, golden_sets
 
 #: Files that a log alone does not give, by partition folder, and why.

@@ -29,9 +29,9 @@ from stratalog.errors import (
 )
 from stratalog.records.layout import INT32_MAX
 from stratalog.records.model import BatchHeader
-from stratalog.storage.producer_snapshot import decode_snapshot, encode_snapshot
-from stratalog.storage.producers import Origin, ProducerEntry, ProducerStates
-from stratalog.storage.txn_index import AbortedTxn
+from stratalog.storage.producers.snapshot import decode_snapshot, encode_snapshot
+from stratalog.storage.producers.states import Origin, ProducerEntry, ProducerStates
+from stratalog.storage.segment.txn_index import AbortedTxn
 from tests.kafka import oracle
 from tests.peers.oracle_fixture import require_kafka
 from tests.scale import SCALE

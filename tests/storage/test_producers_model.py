@@ -22,9 +22,9 @@ from stratalog.errors import (
 )
 from stratalog.records.layout import INT32_MAX
 from stratalog.records.model import BatchHeader
-from stratalog.storage.producer_snapshot import decode_snapshot, encode_snapshot
-from stratalog.storage.producers import Origin, ProducerBatch, ProducerStates
-from stratalog.storage.txn_index import AbortedTxn
+from stratalog.storage.producers.snapshot import decode_snapshot, encode_snapshot
+from stratalog.storage.producers.states import Origin, ProducerBatch, ProducerStates
+from stratalog.storage.segment.txn_index import AbortedTxn
 from tests.scale import SCALE, sized
 from tests.storage.producer_batches import ABORT, COMMIT, data, end, says
 

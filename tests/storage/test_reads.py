@@ -18,8 +18,8 @@ from stratalog.records.builder import empty_batch
 from stratalog.records.columns import decode_records
 from stratalog.records.control import ControlType
 from stratalog.records.scan import scan_batches
-from stratalog.storage.log_view import Isolation
 from stratalog.storage.partition_log import PartitionLog, Watermark
+from stratalog.storage.views.log_view import Isolation
 from tests.storage.logs import (
     SIZE,
     T,

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from stratalog.storage.filesystem import OsWritableFile
+from stratalog.storage.files.filesystem import OsWritableFile
 from stratalog.storage.partition_log import PartitionLog
 from tests.storage.logs import batch, open_log
 
@@ -115,7 +115,7 @@ def test_a_disk_that_is_nearly_full_is_left_to_who_writes(tmp_path: Path) -> Non
 
 def test_a_file_system_that_cannot_reserve_is_written_all_the_same(tmp_path: Path) -> None:
     with (
-        mock.patch("stratalog.storage.filesystem.system_call", return_value=None),
+        mock.patch("stratalog.storage.files.filesystem.system_call", return_value=None),
         closing(open_log(tmp_path / "t-0", CONFIGS)) as log,
     ):
         fill(log, 6)

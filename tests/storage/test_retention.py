@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stratalog.storage.log_config import LogConfig
-from stratalog.storage.retention import (
+from stratalog.storage.log.retention import (
     BreachedStart,
     RetentionPlan,
     RetentionPolicy,
@@ -20,6 +19,7 @@ from stratalog.storage.retention import (
     plan_retention,
     policies_for,
 )
+from stratalog.storage.log_config import LogConfig
 from tests.scale import SCALE, sized
 
 NOW = 1_000_000

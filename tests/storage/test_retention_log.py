@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from stratalog.errors import OffsetOutOfRangeError
+from stratalog.storage.log.retention import SegmentFacts
 from stratalog.storage.partition_log import PartitionLog, Watermark
-from stratalog.storage.retention import SegmentFacts
 from stratalog.testing.clock import ManualClock
 from tests.storage.logs import (
     SIZE,

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stratalog.storage.log_config import LogConfig
-from stratalog.storage.roll import (
+from stratalog.storage.log.roll_plan import (
     RollReason,
     draw_jitter,
     max_segment_ms,
     new_base_offset,
     plan_roll,
 )
+from stratalog.storage.log_config import LogConfig
 
 SPAN = 2**31 - 1
 CALM: dict[str, Any] = {

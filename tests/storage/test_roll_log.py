@@ -13,7 +13,7 @@ import pytest
 from stratalog.records.layout import INT32_MAX
 from stratalog.storage.names import FileKind
 from stratalog.storage.partition_log import PartitionLog
-from stratalog.storage.producer_snapshot import decode_snapshot
+from stratalog.storage.producers.snapshot import decode_snapshot
 from stratalog.testing.clock import ManualClock
 from tests.storage.logs import (
     SIZE,

@@ -10,9 +10,9 @@ from unittest import mock
 import pytest
 
 from stratalog.errors import LogFailedError, StorageError
-from stratalog.storage import appending
-from stratalog.storage.active_segment import ActiveSegment
+from stratalog.storage.log import appending
 from stratalog.storage.partition_log import AppendResult
+from stratalog.storage.segment.active import ActiveSegment
 from stratalog.testing import ManualClock
 from tests.scale import SCALE, fresh
 from tests.storage.logs import T, batch, open_log, sent, values

@@ -8,9 +8,9 @@ from pathlib import Path
 from stratalog.errors import StorageError, StratalogError
 from stratalog.records.builder import build_batch
 from stratalog.records.model import Record
-from stratalog.storage.filesystem import OsFileSystem
+from stratalog.storage.files.filesystem import OsFileSystem
+from stratalog.storage.log.sync_queue import SyncQueue
 from stratalog.storage.partition_log import PartitionLog
-from stratalog.storage.sync_queue import SyncQueue
 from stratalog.testing import Call, Fault, FaultyFileSystem
 
 BATCH = build_batch([Record(b"v", timestamp=1)])

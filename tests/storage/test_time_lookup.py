@@ -15,7 +15,7 @@ from stratalog.records.layout import Codec
 from stratalog.records.legacy import MessageOptions, build_messages
 from stratalog.records.model import Record
 from stratalog.storage.partition_log import PartitionLog, Watermark
-from stratalog.storage.time_lookup import TimedOffset
+from stratalog.storage.views.time_lookup import TimedOffset
 from tests.scale import SCALE, fresh
 from tests.storage.logs import (
     ALL_CODECS,

@@ -9,8 +9,8 @@ import pytest
 
 from stratalog.errors import OffsetOutOfRangeError, UsageError
 from stratalog.records.control import ControlType
-from stratalog.storage.log_view import Isolation
 from stratalog.storage.partition_log import PartitionLog, Watermark
+from stratalog.storage.views.log_view import Isolation
 from tests.storage.logs import (
     SIZE,
     T,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stratalog.errors import CorruptionError
-from stratalog.storage.txn_index import (
+from stratalog.storage.segment.txn_index import (
     ENTRY_SIZE,
     AbortedTxn,
     collect_aborted,

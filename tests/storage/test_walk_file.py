@@ -6,8 +6,8 @@ import pytest
 
 import stratalog
 from stratalog.errors import CorruptionError, LimitExceededError
-from stratalog.inspect.count import count_file
-from stratalog.storage import log_file
+from stratalog.inspect.file.count import count_file
+from stratalog.storage.segment import log_file
 from tests.inspect.logs import batch, segment
 
 

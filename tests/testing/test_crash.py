@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from stratalog.errors import StorageError
-from stratalog.storage.filesystem import WritableFile, replace_file
+from stratalog.storage.files.filesystem import WritableFile, replace_file
 from stratalog.testing import (
     ContentFate,
     CrashPlan,

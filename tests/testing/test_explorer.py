@@ -12,7 +12,7 @@ from functools import partial
 
 import pytest
 
-from stratalog.storage.filesystem import FileSystem, WritableFile, replace_file
+from stratalog.storage.files.filesystem import FileSystem, WritableFile, replace_file
 from stratalog.testing import (
     CrashCheckError,
     CrashPoint,

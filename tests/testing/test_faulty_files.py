@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stratalog.errors import StorageError
-from stratalog.storage.filesystem import FileSystem, OsFileSystem, WritableFile
+from stratalog.storage.files.filesystem import FileSystem, OsFileSystem, WritableFile
 from stratalog.testing import (
     Call,
     Fault,

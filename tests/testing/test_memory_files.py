@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, multiple, rule
 
 from stratalog.errors import LockedError, StorageError
-from stratalog.storage.filesystem import (
+from stratalog.storage.files.filesystem import (
     FileSystem,
     OsFileSystem,
     ReadableFile,

@@ -10,7 +10,7 @@ from stratalog.cli.result import Chunk, Field, Kind, Same
 from stratalog.inspect.scan import FILE_COLUMNS
 from stratalog.records.columns import COLUMN_NAMES, DEFAULT_COLUMNS, Taken
 from stratalog.records.layout import Codec, Column
-from stratalog.storage.log_file import LogFile
+from stratalog.storage.segment.log_file import LogFile
 
 __all__ = ["RECORD_COLUMNS", "record_chunk", "record_fields"]
 

@@ -8,10 +8,10 @@ from typing import Final
 
 from stratalog.cli.record_lines import RecordFields, RecordLine
 from stratalog.errors import InvalidRecordError, UsageError
-from stratalog.manager.appending import BATCH_BYTES, batch_options, fit_sizes
 from stratalog.manager.logs import Logs
-from stratalog.manager.rows import PartitionChoice
-from stratalog.storage.append_rules import AppendRules
+from stratalog.manager.write.batches import BATCH_BYTES, batch_options, fit_sizes
+from stratalog.manager.write.records import PartitionChoice
+from stratalog.storage.admission.rules import AppendRules
 from stratalog.storage.log_config import LogConfig
 
 __all__ = ["PARTITIONS_MAX", "RecordTarget", "very_many"]

@@ -22,9 +22,9 @@ from stratalog.errors import (
 )
 
 if TYPE_CHECKING:
-    from stratalog.inspect.skipped_damage import SkippedDamage
-    from stratalog.inspect.sources import Sources
-    from stratalog.storage.walk_file import FileEnd
+    from stratalog.inspect.file.skipped_damage import SkippedDamage
+    from stratalog.inspect.partition.sources import Sources
+    from stratalog.storage.segment.walk import FileEnd
 
 __all__ = ["FINDINGS", "INTERRUPTED", "IO_REFUSED", "USAGE", "Reporter", "exit_code_of"]
 

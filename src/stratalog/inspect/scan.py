@@ -21,23 +21,23 @@ from stratalog.errors import (
     StorageError,
     UsageError,
 )
-from stratalog.inspect.offset_range import (
-    Anchor,
-    Bound,
-    OffsetRange,
-    milliseconds_of,
-    parse_offsets,
-)
-from stratalog.inspect.partition_filter import Partitions, Topics, partition_filter
-from stratalog.inspect.partition_reader import PartitionReader, StartBeyondEnd
-from stratalog.inspect.skipped_damage import (
+from stratalog.inspect.file.skipped_damage import (
     OnDamagedBatch,
     SkippedDamage,
     on_damage_of,
     refuse_committed_skip,
     with_advice,
 )
-from stratalog.inspect.sources import Paths, Sources, find_sources, path_list
+from stratalog.inspect.partition.partition_filter import Partitions, Topics, partition_filter
+from stratalog.inspect.partition.sources import Paths, Sources, find_sources, path_list
+from stratalog.inspect.range.offset_range import (
+    Anchor,
+    Bound,
+    OffsetRange,
+    milliseconds_of,
+    parse_offsets,
+)
+from stratalog.inspect.range.partition_reader import PartitionReader, StartBeyondEnd
 from stratalog.records.columns import (
     COLUMN_NAMES,
     DEFAULT_COLUMNS,
@@ -47,9 +47,9 @@ from stratalog.records.columns import (
 )
 from stratalog.records.compression import DECOMPRESSED_SIZE_MAX_DEFAULT
 from stratalog.records.layout import INT64_MAX, Check, Column
-from stratalog.storage.filesystem import FileSystem
-from stratalog.storage.log_file import LogFile
-from stratalog.storage.walk_file import FileEnd, Progress
+from stratalog.storage.files.filesystem import FileSystem
+from stratalog.storage.segment.log_file import LogFile
+from stratalog.storage.segment.walk import FileEnd, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,7 +141,7 @@ def scan(
     )
     listed = path_list(paths)
     if file_system is None and any("://" in path for path in listed):
-        from stratalog.storage.object_store import open_store
+        from stratalog.storage.files.object_store import open_store
 
         file_system, listed = open_store(listed)
     damaged = on_damage_of(on_damage)

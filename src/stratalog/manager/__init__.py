@@ -1,1 +1,11 @@
-"""Many partitions in one or several log directories: what stands in a directory's root, and who may write."""
+"""Many partitions in one or several log directories.
+
+    root               a directory's lock, identity, checkpoints and topics
+    read               reading and tailing, and what of a commit is visible
+    write              records to batches, partitioning, transactions
+    commits            exactly-once commits of staged pieces
+    open_partitions    the logs that are open, and their upkeep
+    logs               ``stratalog.open``
+
+May import ``storage`` and what is below it.
+"""

@@ -16,30 +16,30 @@ from typing import Any, Self
 
 from stratalog.clock import SYSTEM_CLOCK, Clock
 from stratalog.errors import CorruptionError, StorageError, StratalogError, UsageError
-from stratalog.manager.appending import BATCH_BYTES, append_rows, batch_options
-from stratalog.manager.catalogue import Catalogue
-from stratalog.manager.commits import CommitResult, DirectoryCommits, TopicPlan
-from stratalog.manager.directory import LogDirectory, identity_of
+from stratalog.manager.commits.commits import CommitResult, DirectoryCommits, TopicPlan
 from stratalog.manager.open_partitions import OpenPartitions, attempt, closed_error
-from stratalog.manager.reading import LogRows, PartitionView, StoredRecord, isolation_of
-from stratalog.manager.recoveries import OnRecovery, log_report
-from stratalog.manager.rows import PartitionChoice, partition_rows, whole_number
-from stratalog.manager.tailing import FollowedFolder, OwnLog, Tailed, tail_records
-from stratalog.manager.topic_file import Topic
-from stratalog.manager.transactions import Transaction, TransactionJournal
-from stratalog.manager.visibility import Visibility, without_hidden
+from stratalog.manager.read.reading import LogRows, PartitionView, StoredRecord, isolation_of
+from stratalog.manager.read.tailing import FollowedFolder, OwnLog, Tailed, tail_records
+from stratalog.manager.read.visibility import Visibility, without_hidden
+from stratalog.manager.root.catalogue import Catalogue
+from stratalog.manager.root.directory import LogDirectory, identity_of
+from stratalog.manager.root.recoveries import OnRecovery, log_report
+from stratalog.manager.root.topic_file import Topic
+from stratalog.manager.write.batches import BATCH_BYTES, append_rows, batch_options
+from stratalog.manager.write.records import PartitionChoice, partition_rows, whole_number
+from stratalog.manager.write.transactions import Transaction, TransactionJournal
 from stratalog.records.builder import BatchOptions
 from stratalog.records.layout import Codec
-from stratalog.storage.commit_key import CommitKey
-from stratalog.storage.damage import OnDamage
-from stratalog.storage.filesystem import FileSystem, OsFileSystem
-from stratalog.storage.load_report import LoadReport
+from stratalog.storage.commits.key import CommitKey
+from stratalog.storage.commits.piece import Piece
+from stratalog.storage.files.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.log_config import LogConfig
-from stratalog.storage.log_view import Isolation
 from stratalog.storage.names import check_topic_type, is_path
 from stratalog.storage.partition_log import AppendResult, PartitionLog, Watermark
-from stratalog.storage.piece import Piece
-from stratalog.storage.read_only import folder_trace, open_view
+from stratalog.storage.recovery.report import LoadReport
+from stratalog.storage.segment.tail_verdict import OnDamage
+from stratalog.storage.views.log_view import Isolation
+from stratalog.storage.views.read_only import folder_trace, open_view
 from stratalog.types import TopicPartition
 
 __all__ = ["Logs", "open_logs"]

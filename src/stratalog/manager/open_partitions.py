@@ -8,17 +8,17 @@ from functools import partial
 
 from stratalog.clock import SYSTEM_CLOCK, Clock
 from stratalog.errors import CorruptionError, StratalogError, UsageError
-from stratalog.manager.catalogue import Catalogue
-from stratalog.manager.checkpointing import write_checkpoints
-from stratalog.manager.directory import LogDirectory
-from stratalog.manager.recoveries import OnRecovery, Recoveries
+from stratalog.manager.root.catalogue import Catalogue
+from stratalog.manager.root.checkpointing import write_checkpoints
+from stratalog.manager.root.directory import LogDirectory
+from stratalog.manager.root.recoveries import OnRecovery, Recoveries
 from stratalog.manager.upkeep import Upkeep
 from stratalog.records.layout import INT64_MAX
-from stratalog.storage.damage import OnDamage
-from stratalog.storage.filesystem import FileSystem
-from stratalog.storage.forks import check_forks, fork_count
+from stratalog.storage.files.filesystem import FileSystem
+from stratalog.storage.files.forks import check_forks, fork_count
 from stratalog.storage.partition_log import PartitionLog, Watermark
-from stratalog.storage.read_only import check_format
+from stratalog.storage.segment.tail_verdict import OnDamage
+from stratalog.storage.views.read_only import check_format
 from stratalog.types import TopicPartition
 
 __all__ = ["OpenPartitions", "attempt", "closed_error"]

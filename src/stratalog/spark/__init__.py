@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stratalog.spark.idle_workers import exit_quietly_when_closed
-
 # At once, which costs little: a module that is imported later takes the place of the function of its name.
 from stratalog.spark.session import register, session
+from stratalog.spark.worker.idle import exit_quietly_when_closed
 
 if TYPE_CHECKING:
-    from stratalog.spark.fast_lane import scan
+    from stratalog.spark.pushdown.scan import scan
     from stratalog.spark.source import StratalogSource
 
 __all__ = ["StratalogSource", "register", "scan", "session"]
@@ -26,7 +25,7 @@ __all__ = ["StratalogSource", "register", "scan", "session"]
 #: Where each name lives.
 _HOME = {
     "StratalogSource": "stratalog.spark.source",
-    "scan": "stratalog.spark.fast_lane",
+    "scan": "stratalog.spark.pushdown.scan",
 }
 
 

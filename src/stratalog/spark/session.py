@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from stratalog.errors import UsageError
 from stratalog.spark.java import java_home
 from stratalog.spark.masters import check_master, naming_master
-from stratalog.spark.worker_python import use_this_python
+from stratalog.spark.worker.python import use_this_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

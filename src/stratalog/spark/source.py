@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from stratalog.spark.columns import check_schema, column_names, spark_schema
-from stratalog.spark.driver_errors import in_one_sentence
-from stratalog.spark.read_options import ReadOptions
-from stratalog.spark.table_options import options_of_schema, with_table_options
+from stratalog.spark.options.columns import check_schema, column_names, spark_schema
+from stratalog.spark.options.read_options import ReadOptions
+from stratalog.spark.options.table_options import options_of_schema, with_table_options
+from stratalog.spark.worker.errors import in_one_sentence
 
 if TYPE_CHECKING:
-    from stratalog.spark.batch_reader import BatchReader
-    from stratalog.spark.sink import BatchSink, StreamSink
-    from stratalog.spark.stream_reader import StreamReader
+    from stratalog.spark.read.batch_reader import BatchReader
+    from stratalog.spark.read.stream_reader import StreamReader
+    from stratalog.spark.write.sink import BatchSink, StreamSink
 
 __all__ = ["StratalogSource"]
 
@@ -42,26 +42,26 @@ class StratalogSource(DataSource):
 
     @in_one_sentence
     def reader(self, schema: StructType) -> BatchReader:
-        from stratalog.spark.batch_reader import BatchReader
+        from stratalog.spark.read.batch_reader import BatchReader
 
         options = ReadOptions.of(options_of_schema(self._given, schema), is_stream=False)
         return BatchReader(options, check_schema(schema))
 
     @in_one_sentence
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
-        from stratalog.spark.stream_reader import StreamReader
+        from stratalog.spark.read.stream_reader import StreamReader
 
         options = ReadOptions.of(options_of_schema(self._given, schema), is_stream=True)
         return StreamReader(options, check_schema(schema))
 
     @in_one_sentence
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
-        from stratalog.spark.sink import BatchSink
+        from stratalog.spark.write.sink import BatchSink
 
         return BatchSink.of(options_of_schema(self._given, schema), schema, is_overwrite=overwrite)
 
     @in_one_sentence
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:  # noqa: N802
-        from stratalog.spark.sink import StreamSink
+        from stratalog.spark.write.sink import StreamSink
 
         return StreamSink.of(options_of_schema(self._given, schema), schema, is_overwrite=overwrite)

@@ -14,37 +14,37 @@ from typing import TypeVar, TypeVarTuple
 from stratalog.clock import SYSTEM_CLOCK, Clock
 from stratalog.errors import CorruptionError, StorageError, UsageError
 from stratalog.records.layout import INT64_MAX, INT64_MIN
-from stratalog.storage import cutting, flushing
-from stratalog.storage.adoption import StagedFile
-from stratalog.storage.appending import (
+from stratalog.storage.epochs.leader_epochs import EpochEnd, EpochEntry
+from stratalog.storage.files.filesystem import FileSystem, OsFileSystem
+from stratalog.storage.log import flushing, truncation
+from stratalog.storage.log.adoption import StagedFile
+from stratalog.storage.log.appending import (
     AppendResult,
     adopt,
     append_as_follower,
     append_as_leader,
     check_leader_epoch,
 )
-from stratalog.storage.damage import OnDamage
-from stratalog.storage.filesystem import FileSystem, OsFileSystem
-from stratalog.storage.joint_append import Answer, append_jointly
-from stratalog.storage.leader_epochs import EpochEnd, EpochEntry
-from stratalog.storage.load_report import LoadOptions, LoadReport
-from stratalog.storage.loading import load_log
-from stratalog.storage.log_config import LogConfig
-from stratalog.storage.log_state import LogSettings, LogState, Watermark
-from stratalog.storage.log_view import Isolation, LogRead, LogView
-from stratalog.storage.producers import Origin, ProducerEntry
-from stratalog.storage.retention import (
+from stratalog.storage.log.joint_append import Answer, append_jointly
+from stratalog.storage.log.retention import (
     RetentionPlan,
     RetentionPolicy,
     SegmentFacts,
     plan_retention,
     policies_for,
 )
-from stratalog.storage.rolling import roll
-from stratalog.storage.segment import Segment
-from stratalog.storage.sparse_index import IndexLimits
-from stratalog.storage.sync_queue import Done, SyncQueue
-from stratalog.storage.time_lookup import TimedOffset, find_largest_time, find_time
+from stratalog.storage.log.rolling import roll
+from stratalog.storage.log.state import LogSettings, LogState, Watermark
+from stratalog.storage.log.sync_queue import Done, SyncQueue
+from stratalog.storage.log_config import LogConfig
+from stratalog.storage.producers.states import Origin, ProducerEntry
+from stratalog.storage.recovery.load import load_log
+from stratalog.storage.recovery.report import LoadOptions, LoadReport
+from stratalog.storage.segment.segment import Segment
+from stratalog.storage.segment.sparse_index import IndexLimits
+from stratalog.storage.segment.tail_verdict import OnDamage
+from stratalog.storage.views.log_view import Isolation, LogRead, LogView
+from stratalog.storage.views.time_lookup import TimedOffset, find_largest_time, find_time
 
 __all__ = ["AppendResult", "PartitionLog", "Watermark"]
 
@@ -383,7 +383,7 @@ class PartitionLog:
         """
         if offset < 0:
             raise UsageError(f"a log cannot be cut at offset {offset}")
-        return cutting.truncate(self._state, offset)
+        return truncation.truncate(self._state, offset)
 
     def restart(self, offset: int, log_start: int | None = None) -> None:
         """Throw everything away and go on at ``offset``, as a follower does that is too far behind."""
@@ -391,12 +391,12 @@ class PartitionLog:
         for each in (offset, log_start):
             if not 0 <= each <= INT64_MAX:
                 raise UsageError(f"a log cannot start at offset {each}")
-        cutting.restart(self._state, offset, log_start)
+        truncation.restart(self._state, offset, log_start)
 
     def advance_start(self, offset: int) -> bool:
         """Raise the log's start (delete-records): records below it are not shown any more; segments
         that lie wholly below it go with the next retention. False where it is there already."""
-        return cutting.advance_start(self._state, offset)
+        return truncation.advance_start(self._state, offset)
 
     # Retention.
 
@@ -425,7 +425,7 @@ class PartitionLog:
         another name, for ``file.delete.delay.ms``; then :meth:`remove_due` removes them."""
         with self._state.guard.changing():
             plan = self.plan_retention(policies)
-            cutting.delete_segments(self._state, plan)
+            truncation.delete_segments(self._state, plan)
             return plan
 
     def remove_due(self, *, all_of_them: bool = False) -> int:

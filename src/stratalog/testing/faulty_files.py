@@ -14,7 +14,7 @@ from enum import StrEnum
 from threading import Lock
 from typing import Final, NamedTuple, TypeVar
 
-from stratalog.storage.filesystem import (
+from stratalog.storage.files.filesystem import (
     DirEntry,
     FileLock,
     FileStat,

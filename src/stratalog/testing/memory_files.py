@@ -15,7 +15,13 @@ from zlib import crc32
 
 from stratalog.clock import Clock
 from stratalog.errors import LockedError, StorageError
-from stratalog.storage.filesystem import DirEntry, FileLock, FileStat, ReadableFile, WritableFile
+from stratalog.storage.files.filesystem import (
+    DirEntry,
+    FileLock,
+    FileStat,
+    ReadableFile,
+    WritableFile,
+)
 from stratalog.testing.clock import ManualClock
 from stratalog.testing.machine import ChangeKind, Machine
 from stratalog.testing.memory_disk import (
@@ -46,7 +52,7 @@ class _Found(NamedTuple):
 
 
 class MemoryFileSystem(Machine):
-    """A :class:`stratalog.storage.filesystem.FileSystem` in memory. ``folders`` are there from the start,
+    """A :class:`~stratalog.storage.files.filesystem.FileSystem` in memory. ``folders`` exist from the start,
     and durable."""
 
     def __init__(self, *, clock: Clock | None = None, folders: Iterable[str] = ()) -> None:

@@ -13,10 +13,10 @@ from stratalog.cli.result import Field, Kind, Result
 from stratalog.cli.verb import Verb
 from stratalog.clock import SYSTEM_CLOCK
 from stratalog.errors import StorageError
-from stratalog.inspect.count_partition import PartitionCount, count_partition
-from stratalog.inspect.offset_range import WHOLE, parse_offsets
-from stratalog.inspect.partition_filter import partition_filter
-from stratalog.inspect.sources import PartitionSource, find_sources
+from stratalog.inspect.count.partition import PartitionCount, count_partition
+from stratalog.inspect.partition.partition_filter import partition_filter
+from stratalog.inspect.partition.sources import PartitionSource, find_sources
+from stratalog.inspect.range.offset_range import WHOLE, parse_offsets
 
 __all__ = ["BY", "FIELDS", "command"]
 

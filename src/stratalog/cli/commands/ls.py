@@ -12,9 +12,9 @@ from stratalog.cli.reporter import Reporter
 from stratalog.cli.result import Field, Kind, Result
 from stratalog.cli.verb import Verb
 from stratalog.errors import StorageError
-from stratalog.inspect.count_partition import PartitionCount, count_partition, size_partition
-from stratalog.inspect.partition_filter import partition_filter
-from stratalog.inspect.sources import PartitionSource, find_sources
+from stratalog.inspect.count.partition import PartitionCount, count_partition, size_partition
+from stratalog.inspect.partition.partition_filter import partition_filter
+from stratalog.inspect.partition.sources import PartitionSource, find_sources
 
 __all__ = ["command"]
 

@@ -15,11 +15,11 @@ from stratalog.cli.reporter import Reporter
 from stratalog.cli.result import Chunk, Field, Kind, Result, chunk_of_rows
 from stratalog.cli.verb import Verb
 from stratalog.errors import StorageError, StratalogError, UsageError
-from stratalog.manager.catalogue import check_partition_count
 from stratalog.manager.logs import Logs, open_logs
-from stratalog.storage.load_report import LoadReport
+from stratalog.manager.root.catalogue import check_partition_count
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.names import check_own_topic
+from stratalog.storage.recovery.report import LoadReport
 
 __all__ = ["command"]
 

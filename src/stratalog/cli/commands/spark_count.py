@@ -37,9 +37,9 @@ def command(
 
     Tasks are cut by bytes: one large partition is many.
     """
-    from stratalog.spark.jobs.count_plan import count_logs, offset_range
-    from stratalog.spark.jobs.count_tasks import Counting
-    from stratalog.spark.jobs.log_paths import LogPaths
+    from stratalog.spark.jobs.counting.plan import count_logs, offset_range
+    from stratalog.spark.jobs.counting.tasks import Counting
+    from stratalog.spark.jobs.run.log_paths import LogPaths
 
     reporter: Reporter = ctx.obj
     wanted = offset_range(offsets)

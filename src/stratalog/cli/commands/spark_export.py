@@ -108,7 +108,7 @@ def command(
     out and where reading can resume, and the exit code is 1. With --checkpoint such a run fails, unless
     --skip-damaged is given.
     """
-    from stratalog.spark.jobs.export import export
+    from stratalog.spark.jobs.exporting.export import export
 
     reporter: Reporter = ctx.obj
     given = pairs(options, "--option")

@@ -97,7 +97,7 @@ def command(
     All rows become visible together. With --txn-app-id and --txn-version a second try of the same
     import finds the first, and writes nothing. A row a partition says what it got.
     """
-    from stratalog.spark.jobs.import_rows import import_rows
+    from stratalog.spark.jobs.importing.import_rows import import_rows
 
     reporter: Reporter = ctx.obj
     columns = {name: text for name, text in expressions.items() if text is not None}

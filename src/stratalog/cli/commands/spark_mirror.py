@@ -52,7 +52,7 @@ def command(
     Run again, it copies what is new. It may be killed at any moment. A row a partition says which
     offsets were copied.
     """
-    from stratalog.spark.jobs.mirror import mirror
+    from stratalog.spark.jobs.mirroring.mirror import mirror
 
     reporter: Reporter = ctx.obj
     with session_of(ctx) as spark:

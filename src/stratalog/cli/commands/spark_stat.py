@@ -48,10 +48,10 @@ def command(
 
     A row a partition. A table shows a part; the other outputs have all.
     """
-    from stratalog.spark.jobs.count_plan import count_logs
-    from stratalog.spark.jobs.count_tasks import Counting
-    from stratalog.spark.jobs.log_paths import LogPaths
-    from stratalog.spark.jobs.stat import COLUMNS, row_of
+    from stratalog.spark.jobs.counting.plan import count_logs
+    from stratalog.spark.jobs.counting.stat import COLUMNS, row_of
+    from stratalog.spark.jobs.counting.tasks import Counting
+    from stratalog.spark.jobs.run.log_paths import LogPaths
 
     reporter: Reporter = ctx.obj
     logs = LogPaths.of(paths)

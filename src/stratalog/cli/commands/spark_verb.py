@@ -84,7 +84,7 @@ def session_of(ctx: click.Context) -> Iterator[SparkSession]:
 
 def _started(master: str | None, configs: dict[str, str]) -> SparkSession:
     """A new session. What Java writes to stderr is nothing that a user can use, unless it does not start."""
-    from stratalog.spark.jobs.refusals import SPARK, in_plain_words
+    from stratalog.spark.jobs.run.task_errors import SPARK, in_plain_words
     from stratalog.spark.session import session
 
     sys.stderr.flush()

@@ -12,7 +12,7 @@ from stratalog.cli.options import limits, partitions
 from stratalog.cli.reporter import Reporter
 from stratalog.cli.result import Result
 from stratalog.errors import StorageError
-from stratalog.inspect.partition_filter import partition_filter
+from stratalog.inspect.partition.partition_filter import partition_filter
 
 __all__ = ["command"]
 
@@ -39,9 +39,9 @@ def command(
     Data files are checked in tasks of about the same size: a large segment is several. The other files
     are checked on the driver.
     """
-    from stratalog.spark.jobs.log_paths import LogPaths
-    from stratalog.spark.jobs.verify_plan import verify_logs
-    from stratalog.spark.jobs.verify_tasks import Verifying
+    from stratalog.spark.jobs.run.log_paths import LogPaths
+    from stratalog.spark.jobs.verifying.plan import verify_logs
+    from stratalog.spark.jobs.verifying.tasks import Verifying
 
     reporter: Reporter = ctx.obj
     logs = LogPaths.of(paths)

@@ -14,11 +14,11 @@ from stratalog.cli.reporter import Reporter
 from stratalog.cli.result import Chunk, Field, Kind, Result, chunk_of_rows
 from stratalog.cli.verb import Verb
 from stratalog.errors import StorageError
-from stratalog.inspect.partition_filter import partition_filter
-from stratalog.inspect.sources import Sources, find_sources
+from stratalog.inspect.partition.partition_filter import partition_filter
+from stratalog.inspect.partition.sources import Sources, find_sources
 from stratalog.inspect.verify import FileReport, Finding
 from stratalog.inspect.verify.directory import LocalCheck, metadata_sources, verify_sources
-from stratalog.storage.filesystem import OsFileSystem
+from stratalog.storage.files.filesystem import OsFileSystem
 
 __all__ = ["FIELDS", "command", "errors_of", "row_of", "sentence_of"]
 

@@ -5,7 +5,7 @@ the other files, ``missing`` decides which of the evidence proves that records a
 puts the reports of whole partitions and log directories together.
 """
 
-from stratalog.inspect.verify.data_file import verify_file, verify_files
-from stratalog.inspect.verify.report import FileReport, Finding, Severity, Status
+from stratalog.inspect.check.data_file import verify_file, verify_files
+from stratalog.inspect.check.report import FileReport, Finding, Severity, Status
 
 __all__ = ["FileReport", "Finding", "Severity", "Status", "verify_file", "verify_files"]

@@ -9,18 +9,26 @@ from collections.abc import Iterator
 from typing import Any
 
 from stratalog.errors import StorageError
-from stratalog.inspect.partition_filter import EVERYTHING, PartitionFilter
-from stratalog.inspect.segment_order import is_last_segment
-from stratalog.inspect.sources import PartitionSource, Sources, find_sources
-from stratalog.inspect.verify.data_file import CheckedFile, check_file
-from stratalog.inspect.verify.index_files import (
+from stratalog.inspect.check.data_file import CheckedFile, check_file
+from stratalog.inspect.check.index_files import (
     NO_INDEXES,
     SegmentIndexes,
     load_index,
     load_indexes,
 )
-from stratalog.inspect.verify.index_reports import SegmentPlace, judge_indexes
-from stratalog.inspect.verify.metadata_snapshots import check_metadata_snapshot
+from stratalog.inspect.check.index_reports import SegmentPlace, judge_indexes
+from stratalog.inspect.check.metadata_snapshots import check_metadata_snapshot
+from stratalog.inspect.check.report import (
+    CheckedKind,
+    FileReport,
+    Finding,
+    side_report,
+    unreadable,
+)
+from stratalog.inspect.check.small_files import check_small_file, kind_of_name
+from stratalog.inspect.file.span import is_last_segment
+from stratalog.inspect.partition.partition_filter import EVERYTHING, PartitionFilter
+from stratalog.inspect.partition.sources import PartitionSource, Sources, find_sources
 from stratalog.inspect.verify.missing import find_missing_folders
 from stratalog.inspect.verify.partition import (
     OnError,
@@ -28,16 +36,8 @@ from stratalog.inspect.verify.partition import (
     is_gone,
     verify_partition,
 )
-from stratalog.inspect.verify.report import (
-    CheckedKind,
-    FileReport,
-    Finding,
-    side_report,
-    unreadable,
-)
 from stratalog.inspect.verify.roots import Roots, RootState, disagreements
-from stratalog.inspect.verify.small_files import check_small_file, kind_of_name
-from stratalog.storage.filesystem import FileSystem, OsFileSystem
+from stratalog.storage.files.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.names import (
     BOOTSTRAP_CHECKPOINT,
     FOREIGN_ROOT_DIRS,
@@ -45,7 +45,7 @@ from stratalog.storage.names import (
     parse_data_name,
     parse_partition_dir,
 )
-from stratalog.storage.walk_file import Progress
+from stratalog.storage.segment.walk import Progress
 
 __all__ = ["LocalCheck", "metadata_sources", "verify_sources"]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stratalog.inspect.verify.report import Finding
-from stratalog.storage.leader_epochs import EpochEntry, LeaderEpochs
+from stratalog.inspect.check.report import Finding
+from stratalog.storage.epochs.leader_epochs import EpochEntry, LeaderEpochs
 
 __all__ = ["find_epoch_conflict"]
 

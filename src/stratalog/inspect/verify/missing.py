@@ -37,7 +37,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from stratalog.inspect.verify.report import FileReport, Finding, Severity
+from stratalog.inspect.check.report import FileReport, Finding, Severity
 from stratalog.storage.names import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,

@@ -9,33 +9,33 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from stratalog.errors import StorageError
-from stratalog.inspect.sources import PartitionSource
-from stratalog.inspect.verify.batch_facts import SegmentFacts
-from stratalog.inspect.verify.data_file import CheckedFile
-from stratalog.inspect.verify.epochs import find_epoch_conflict
-from stratalog.inspect.verify.index_files import SegmentIndexes, load_index, load_indexes
-from stratalog.inspect.verify.index_reports import (
+from stratalog.inspect.check.batch_facts import SegmentFacts
+from stratalog.inspect.check.data_file import CheckedFile
+from stratalog.inspect.check.index_files import SegmentIndexes, load_index, load_indexes
+from stratalog.inspect.check.index_reports import (
     JudgedIndexes,
     SegmentPlace,
     judge_indexes,
     nonempty_aborts,
 )
-from stratalog.inspect.verify.metadata_snapshots import check_metadata_snapshot
-from stratalog.inspect.verify.missing import (
-    PartitionEvidence,
-    SegmentEnd,
-    find_missing,
-)
-from stratalog.inspect.verify.report import (
+from stratalog.inspect.check.metadata_snapshots import check_metadata_snapshot
+from stratalog.inspect.check.report import (
     CheckedKind,
     FileReport,
     Finding,
     side_report,
     unreadable,
 )
+from stratalog.inspect.check.small_files import QUORUM_STATE, check_small_file, kind_of_name
+from stratalog.inspect.partition.sources import PartitionSource
+from stratalog.inspect.verify.epochs import find_epoch_conflict
+from stratalog.inspect.verify.missing import (
+    PartitionEvidence,
+    SegmentEnd,
+    find_missing,
+)
 from stratalog.inspect.verify.roots import RootState
-from stratalog.inspect.verify.small_files import QUORUM_STATE, check_small_file, kind_of_name
-from stratalog.storage.filesystem import FileSystem
+from stratalog.storage.files.filesystem import FileSystem
 from stratalog.storage.names import (
     CLEAN_SHUTDOWN,
     LEADER_EPOCH_CHECKPOINT,

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from stratalog.errors import StorageError
-from stratalog.inspect.verify.report import FileReport, Finding
-from stratalog.inspect.verify.small_files import ROOT_FILES, CheckedSmallFile, check_small_file
-from stratalog.storage.filesystem import DirEntry, FileSystem
-from stratalog.storage.meta_properties import MetaProperties
+from stratalog.inspect.check.report import FileReport, Finding
+from stratalog.inspect.check.small_files import ROOT_FILES, CheckedSmallFile, check_small_file
+from stratalog.storage.files.filesystem import DirEntry, FileSystem
+from stratalog.storage.formats.meta_properties import MetaProperties
 from stratalog.storage.names import (
     CLEAN_SHUTDOWN,
     CLEANER_CHECKPOINT,

@@ -14,12 +14,12 @@ would take the place of its function here. None of them loads PySpark before it 
 
 from __future__ import annotations
 
-from stratalog.spark.jobs.count import count
-from stratalog.spark.jobs.export import ExportReport, export
-from stratalog.spark.jobs.import_rows import ImportReport, import_rows
-from stratalog.spark.jobs.mirror import MirrorReport, mirror
-from stratalog.spark.jobs.stat import stat
-from stratalog.spark.jobs.verify import verify
+from stratalog.spark.jobs.counting.count import count
+from stratalog.spark.jobs.counting.stat import stat
+from stratalog.spark.jobs.exporting.export import ExportReport, export
+from stratalog.spark.jobs.importing.import_rows import ImportReport, import_rows
+from stratalog.spark.jobs.mirroring.mirror import MirrorReport, mirror
+from stratalog.spark.jobs.verifying.verify import verify
 
 __all__ = [
     "ExportReport",

@@ -1,0 +1,1 @@
+"""Count records, batches and bytes of partitions, whole or within bounds."""

@@ -1,0 +1,111 @@
+"""How many records of a log file lie within bounds: decoded, because a batch may lie across an edge."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from operator import ne
+from typing import Final
+
+from stratalog.inspect.file.count import FileCount, next_offset
+from stratalog.inspect.file.decode import decode_file
+from stratalog.inspect.file.span import segment_spans
+from stratalog.inspect.file.times import LatestTime
+from stratalog.inspect.range.bounds import Bounds, part_within
+from stratalog.records.columns import Pause, RegionDecoder, Selection, Taken
+from stratalog.records.compression import DECOMPRESSED_SIZE_MAX_DEFAULT
+from stratalog.records.layout import Check, Column, Ending
+from stratalog.storage.files.filesystem import FileSystem
+from stratalog.storage.segment.log_file import open_log_file
+from stratalog.storage.segment.torn_tail import judged
+from stratalog.storage.segment.walk import FileEnd, Progress
+
+__all__ = ["count_within"]
+
+_COLUMNS: Final = Column.OFFSET | Column.POSITION | Column.TIMESTAMP_MS | Column.IS_CONTROL
+
+
+def count_within(
+    path: str,
+    bounds: Bounds,
+    *,
+    file_system: FileSystem | None = None,
+    max_batch_bytes: int = 256 << 20,
+    max_decompressed_bytes: int = DECOMPRESSED_SIZE_MAX_DEFAULT,
+    progress: Progress | None = None,
+    below: int | None = None,
+) -> FileCount:
+    """Count the records of a file that lie within bounds, as ``count_file`` does; offsets and times are
+    those of records, and batches those that have one. CRCs are not checked. The next segment begins at
+    ``below``."""
+    decoder = RegionDecoder(
+        Selection(
+            columns=_COLUMNS,
+            start=bounds.start,
+            end=bounds.end,
+            start_time=bounds.start_time,
+            end_time=bounds.end_time,
+            check=Check.ORDER | Check.INCLUDE_CONTROL,
+            max_batch_bytes=max_batch_bytes,
+            max_decompressed_bytes=max_decompressed_bytes,
+        )
+    )
+    seen = _Seen()
+    with open_log_file(path, file_system) as log_file:
+        end = Pause(0, Ending.END)
+        # Only its beginning is left out: the log's end is told, too.
+        (span,) = segment_spans((path,))
+        start, _ = part_within(span, replace(bounds, end=None), log_file.size, file_system)
+        for pause in decode_file(log_file, decoder, progress, start=start, below=below):
+            seen.add(decoder.take())
+            end = pause
+        end = judged(log_file, end)
+        place = log_file.topic_partition
+        return FileCount(
+            path=path,
+            topic=None if place is None else place.topic,
+            partition=None if place is None else place.partition,
+            records=seen.records - seen.control_records,
+            control_records=seen.control_records,
+            batches=seen.batches,
+            size_bytes=log_file.size,
+            first_offset=seen.first_offset,
+            last_offset=seen.last_offset,
+            next_offset=next_offset(log_file, decoder.expected_offset, end.position),
+            end=FileEnd(path, log_file.size, end),
+            first_time=seen.first_time,
+            last_time=seen.latest.value,
+        )
+
+
+class _Seen:
+    """What the columns showed so far."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.control_records = 0
+        self.batches = 0
+        self.first_offset: int | None = None
+        self.last_offset: int | None = None
+        self.first_time: int | None = None
+        self.latest = LatestTime()
+        self._position = -1  # of the last batch: it may come in two parts
+
+    def add(self, taken: Taken) -> None:
+        if not taken.rows:
+            return
+        offsets, positions, times = (
+            memoryview(taken.buffers[column][0]).cast("B").cast("q")[: taken.rows]
+            for column in (Column.OFFSET, Column.POSITION, Column.TIMESTAMP_MS)
+        )
+        listed = positions.tolist()
+        self.batches += sum(map(ne, listed, [self._position, *listed]))
+        self._position = listed[-1]
+        if self.first_offset is None:
+            self.first_offset = offsets[0]
+        if self.first_time is None:
+            self.first_time = next((time for time in times if time >= 0), None)
+        self.last_offset = offsets[-1]
+        self.latest.note(max(times))
+        self.records += taken.rows
+        bits = int.from_bytes(taken.buffers[Column.IS_CONTROL][0], "little")
+        self.control_records += (bits & ((1 << taken.rows) - 1)).bit_count()

@@ -1,0 +1,44 @@
+"""Decode a log file window by window: the step that scan, and a count within bounds, take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stratalog.records.columns import Pause, RegionDecoder
+from stratalog.storage.segment.log_file import LogFile, Window
+from stratalog.storage.segment.walk import Progress, walk_windows
+
+__all__ = ["decode_file"]
+
+
+def decode_file(
+    log_file: LogFile,
+    decoder: RegionDecoder,
+    progress: Progress | None = None,
+    *,
+    start: int = 0,
+    expected_offset: int | None = None,
+    below: int | None = None,
+) -> Iterator[Pause]:
+    """Decode a file from the batch at ``start`` on; the caller takes the columns at every pause. The last
+    pause is the end of the file. All offsets lie at or above ``expected_offset`` (default: the base offset in
+    the file's name) and below ``below``, where the next segment begins."""
+
+    def step(window: Window, at: int) -> Pause:
+        if log_file.is_v07:
+            base_offset = (log_file.base_offset or 0) + window.position
+            return decoder.decode_v07(window.data, at, window.length, base_offset=base_offset)
+        return decoder.decode(
+            window.data, at, window.length, position_base=window.position, guarded=window.guarded
+        )
+
+    if expected_offset is None:
+        expected_offset = -1 if log_file.base_offset is None else log_file.base_offset
+    decoder.expect(expected_offset, below)
+    return walk_windows(
+        log_file,
+        step,
+        max_batch_bytes=decoder.selection.max_batch_bytes,
+        progress=progress,
+        start=start,
+    )

@@ -1,0 +1,251 @@
+"""Finds places in one segment by its indexes, where the log itself agrees with what they say.
+
+An index has no CRC: it may be left from a crash, belong to another log, be cut or flipped, and beside a live
+broker its file is longer than its entries. So an entry is a hint. It is believed only where the log has the
+batch that it names; where it has not, the headers are read from the segment's first byte on.
+"""
+
+from __future__ import annotations
+
+import errno
+from bisect import bisect_left
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final, NamedTuple, Self
+
+from stratalog.errors import CorruptionError, StorageError
+from stratalog.inspect.file.span import SegmentSpan
+from stratalog.records import kernel
+from stratalog.records.layout import (
+    INT32_MAX,
+    INT64_MAX,
+    OFFSET_ENTRY_SIZE,
+    TIME_ENTRY_SIZE,
+)
+from stratalog.storage.files.filesystem import FileSystem, ReadableFile
+from stratalog.storage.names import V07_SUFFIX, FileKind, sidecar_path
+from stratalog.storage.segment.find import BatchPlace, find_offset, places_from
+from stratalog.storage.segment.scan import rebuild_index
+from stratalog.storage.segment.sparse_index import IndexLimits
+
+__all__ = ["Cut", "SegmentSearch"]
+
+_OFFSET_ENTRY: Final = Struct(">ii")
+_TIME_ENTRY: Final = Struct(">qi")
+#: More than an index of a segment of 2 GiB can have use for; what is larger is no index.
+_INDEX_SIZE_MAX: Final = 64 << 20
+#: How many entries are tried, from the one that fits best backwards. Those of old brokers name an offset
+#: inside of their batch, so that the best may not do.
+_TRIES: Final = 3
+
+
+class Cut(NamedTuple):
+    """Where a segment may be cut in two. What is below ``offset`` ends before ``end_position``, what is at
+    or above it begins at ``position`` or behind it. A hint: who reads there looks."""
+
+    offset: int
+    position: int
+    end_position: int
+
+
+class SegmentSearch:
+    """One open segment and what its indexes say. Nothing is read before it is asked for."""
+
+    def __init__(self, span: SegmentSpan, files: FileSystem) -> None:
+        self._files = files
+        self.span = span
+        self.file: ReadableFile = files.open_readable(span.path)
+        self.size = self.file.size()
+        self._offsets: bytes | None = None
+        self._times: bytes | None = None
+
+    def close(self) -> None:
+        self.file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def base_offset(self) -> int:
+        return self.span.base_offset or 0
+
+    @property
+    def is_searchable(self) -> bool:
+        """Whether offsets can be looked up: not in 0.7's files, and not where the name tells nothing."""
+        return self.span.base_offset is not None and not self.is_v07
+
+    @property
+    def is_v07(self) -> bool:
+        return self.span.path.endswith(V07_SUFFIX)
+
+    # Offsets.
+
+    def position_before(self, offset: int) -> int:
+        """Where to begin reading: whatever is at or above ``offset`` lies there or behind it."""
+        entries = self.offset_entries
+        # One entry earlier than need be. An offset lies outside of the CRC: were that of the very first
+        # batch wrong, nothing would show it. Now it follows a batch, above which it must lie.
+        slot = _slot_up_to(entries, OFFSET_ENTRY_SIZE, 0, 4, offset - self.base_offset) - 1
+        for each in range(slot, max(slot - _TRIES, -1), -1):
+            position: int = _OFFSET_ENTRY.unpack_from(entries, each * OFFSET_ENTRY_SIZE)[1]
+            place = self._batch_at(position)
+            if place is not None and _first_offset(place) <= offset:
+                return position
+        return 0
+
+    def find(self, offset: int, limit: int | None = None) -> BatchPlace | None:
+        """The first batch before ``limit`` that reaches ``offset``; None: there is none. CorruptionError
+        where the headers in between cannot be read."""
+        end = self.size if limit is None else limit
+        start = self.position_before(offset)
+        try:
+            return find_offset(self.file, start, end, offset)
+        except CorruptionError:
+            if start == 0:
+                raise
+        return find_offset(self.file, 0, end, offset)
+
+    def position_behind(self, offset: int, limit: int) -> int:
+        """Where to stop reading: whatever is below ``offset`` lies before it. A batch more than need be where
+        the last one is compacted away: an offset that is wrong could look the same."""
+        if offset <= self.base_offset:
+            return 0
+        try:
+            last = self.find(offset - 1, limit)
+        except CorruptionError:
+            return limit  # whoever reads will say what is wrong
+        return limit if last is None else last.end_position
+
+    def last_entry(self) -> int:
+        """The position of the last batch that the offset index knows and the log has; 0: none."""
+        return self.position_before(INT64_MAX)
+
+    def cuts(self, start: int, end: int, step: int) -> Iterator[Cut]:
+        """Places between two positions, about ``step`` bytes apart: from the index, or from the headers
+        where there is none. They rise; more is not known of them."""
+        entries = self.offset_entries
+        if not entries and end - start > step:
+            entries = self._made_entries()
+        offset, position = self.base_offset, start
+        while position + step < end:
+            slot = 1 + _slot_up_to(entries, OFFSET_ENTRY_SIZE, 4, 4, position + step - 1)
+            at = max(slot, 1) * OFFSET_ENTRY_SIZE  # not at the first: it needs one before it
+            if at + 2 * OFFSET_ENTRY_SIZE > len(entries):
+                return
+            # An entry names the last offset of its batch, or of the append that this batch begins: what
+            # follows it is cut off, and lies before the next entry's batch.
+            _, before = _OFFSET_ENTRY.unpack_from(entries, at - OFFSET_ENTRY_SIZE)
+            relative, found = _OFFSET_ENTRY.unpack_from(entries, at)
+            _, behind = _OFFSET_ENTRY.unpack_from(entries, at + OFFSET_ENTRY_SIZE)
+            following = self.base_offset + relative + 1
+            if not position + step <= found < behind < end or following <= offset:
+                return
+            offset, position = following, found
+            yield Cut(offset, max(before, start), behind)
+
+    def _batch_at(self, position: int) -> BatchPlace | None:
+        """The batch at a position, by its header; None where there is none that belongs to the segment."""
+        if not 0 < position < self.size:
+            return None
+        try:
+            place = next(places_from(self.file, position, self.size), None)
+        except CorruptionError:
+            return None
+        if place is None or place.position != position or place.last_offset < place.base_offset:
+            return None
+        behind = self.span.next_offset
+        is_ours = self.base_offset <= _first_offset(place) and (
+            behind is None or place.last_offset < behind
+        )
+        return place if is_ours else None
+
+    # Times.
+
+    def batch_before_time(self, time_ms: int) -> BatchPlace | None:
+        """A batch up to which, itself included, everything is earlier than ``time_ms``; None where the
+        time index proves nothing.
+
+        Entries are the largest time so far, with the offset that has it. The batch of that offset must
+        have this very time in its header.
+        """
+        entries = self.time_entries
+        slot = _slot_up_to(entries, TIME_ENTRY_SIZE, 0, 8, time_ms - 1)
+        if slot < 0:
+            return None
+        time, relative = _TIME_ENTRY.unpack_from(entries, slot * TIME_ENTRY_SIZE)
+        offset = self.base_offset + relative
+        if time < 0 or relative < 0:
+            return None
+        try:
+            place = find_offset(self.file, self.position_before(offset), self.size, offset)
+        except CorruptionError:
+            return None
+        if place is None or _first_offset(place) > offset or place.max_timestamp != time:
+            return None
+        return place
+
+    # The files of the indexes.
+
+    @property
+    def offset_entries(self) -> bytes:
+        """The entries of the offset index; none where it is missing."""
+        if self._offsets is None:
+            self._offsets = self._read(FileKind.OFFSET_INDEX, OFFSET_ENTRY_SIZE)
+        return self._offsets
+
+    @property
+    def time_entries(self) -> bytes:
+        """The entries of the time index; none where it is missing."""
+        if self._times is None:
+            self._times = self._read(FileKind.TIME_INDEX, TIME_ENTRY_SIZE)
+        return self._times
+
+    def _read(self, kind: FileKind, entry_size: int) -> bytes:
+        path = sidecar_path(self.span.path, kind) if self.is_searchable else None
+        if path is None:
+            return b""
+        try:
+            file = self._files.open_readable(path)
+        except StorageError as error:
+            if error.errno == errno.ENOENT:
+                return b""
+            raise
+        try:
+            size = file.size()
+            if size > _INDEX_SIZE_MAX:
+                return b""
+            data = file.read(0, size)
+        finally:
+            file.close()
+        count = len(data) // entry_size
+        # Beside a live broker zeros follow, that are set aside for more. No entry is zeros only.
+        none = bytes(entry_size)
+        held = bisect_left(
+            range(count), True, key=lambda n: data[n * entry_size : (n + 1) * entry_size] == none
+        )
+        return data[: held * entry_size]
+
+    def _made_entries(self) -> bytes:
+        """The offset index as it would be, from the headers."""
+        if not self.is_searchable:
+            return b""
+        made = rebuild_index(self.file, self.base_offset, IndexLimits(), self.size)
+        self._offsets = bytes(made.offsets)
+        return self._offsets
+
+
+def _slot_up_to(entries: bytes, entry_size: int, key_at: int, key_size: int, target: int) -> int:
+    """The last entry whose key is at most ``target``; -1: none."""
+    largest = INT32_MAX if key_size == 4 else INT64_MAX
+    target = min(max(target, -1), largest)
+    return kernel.search_entries(
+        entries, len(entries) // entry_size, entry_size, key_at, key_size, target
+    )
+
+
+def _first_offset(place: BatchPlace) -> int:
+    """What is known of a batch's first offset: of a wrapper, that its last is not below it."""
+    return place.base_offset if place.base_offset >= 0 else place.last_offset

@@ -1,0 +1,201 @@
+"""Where the last segment of a partition ends, walked once and from then on only behind what is known.
+
+Its owner may write to it at this very moment, cut it, or put another in its place. What was walked is
+believed again only where the last batch of it still lies where it lay, with the same header.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from stratalog.errors import CorruptionError
+from stratalog.inspect.file.count import count_file
+from stratalog.inspect.file.search import SegmentSearch
+from stratalog.inspect.file.span import SegmentSpan
+from stratalog.records import kernel
+from stratalog.records.columns import Pause
+from stratalog.records.layout import (
+    BATCH_HEADER_SIZE,
+    INT32_MAX,
+    ROW_WIDTH,
+    Check,
+    Ending,
+    Reason,
+    Row,
+)
+from stratalog.records.reasons import corruption
+from stratalog.storage.files.filesystem import FileStat, FileSystem
+from stratalog.storage.segment.batch_at import is_sound_at
+from stratalog.storage.segment.log_file import LogFile, Window, open_log_file
+from stratalog.storage.segment.next_intact import next_intact
+from stratalog.storage.segment.scan import RowsSeen
+from stratalog.storage.segment.torn_tail import judged
+from stratalog.storage.segment.walk import FileEnd, walk_windows
+
+__all__ = ["SegmentTail", "find_tail", "tail_behind_damage", "walk_tail"]
+
+_ROWS_AT_ONCE: Final = 1024
+_BATCH_BYTES_MAX: Final = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentTail:
+    """The end of a segment: the last whole batch ends at ``position``, the next offset is
+    ``next_offset``. ``last_position`` and ``last_header`` are that batch, empty where there is none."""
+
+    path: str
+    position: int
+    next_offset: int
+    last_position: int = 0
+    last_header: bytes = b""
+    #: What the file was like then: as long as it is so, it ends here. None where that does not follow, for
+    #: what is written into zeros that were set aside changes neither the size nor, within a moment, the time.
+    stat: FileStat | None = None
+    #: What the file goes on with from here, where that is neither its end nor what a writer is at.
+    damage: CorruptionError | None = field(default=None, compare=False)
+
+
+def find_tail(span: SegmentSpan, file_system: FileSystem, *, check_crc: bool = True) -> SegmentTail:
+    """Find the end of a segment, from the last batch that its offset index knows and the log has. The CRC of
+    the last batch is checked, unless ``check_crc`` is False."""
+    with SegmentSearch(span, file_system) as search:
+        if not search.is_searchable:
+            counted = count_file(span.path, file_system=file_system)
+            end = counted.end
+            damage = end.error() if end.pause.ending == Ending.CORRUPT else None
+            return SegmentTail(span.path, end.pause.position, counted.next_offset, damage=damage)
+        known = SegmentTail(span.path, search.last_entry(), search.base_offset)
+    found = walk_tail(known, file_system, check_crc=check_crc)
+    assert found is not None, "there was no batch to be missed"
+    return found
+
+
+def walk_tail(
+    known: SegmentTail,
+    file_system: FileSystem,
+    seen: RowsSeen | None = None,
+    *,
+    check_crc: bool = True,
+) -> SegmentTail | None:
+    """Find the end of a segment, from an end that was known. None where that is there no more."""
+    stat = file_system.stat(known.path)
+    if stat is not None and stat == known.stat:
+        return known
+    with open_log_file(known.path, file_system) as log_file:
+        if known.last_header:
+            header = log_file.file.read(known.last_position, len(known.last_header))
+            if header != known.last_header or log_file.size < known.position:
+                return None
+        walk = _Walk(known, seen)
+        *_, pause = walk_windows(
+            log_file, walk.step, max_batch_bytes=_BATCH_BYTES_MAX, start=known.position
+        )
+        pause = judged(log_file, pause)
+        if check_crc and not _ends_sound(log_file, walk, pause):
+            damage = corruption(Reason.CRC_MISMATCH, walk.last_position).located(path=known.path)
+            return SegmentTail(known.path, walk.last_position, walk.last_expected, damage=damage)
+        return _ended(log_file, known, walk, pause, stat)
+
+
+def _ends_sound(log_file: LogFile, walk: _Walk, pause: Pause) -> bool:
+    """Whether the last batch is what its header says. Headers alone were read, and no CRC covers a size: one
+    that is wrong passes for the end."""
+    is_known = pause.ending == Ending.CORRUPT or walk.last_position >= pause.position
+    return is_known or is_sound_at(log_file, walk.last_position)
+
+
+def tail_behind_damage(known: SegmentTail, file_system: FileSystem) -> SegmentTail:
+    """Find the end of a segment after damage, from the next intact batch on; without damage where there is
+    none."""
+    with open_log_file(known.path, file_system) as log_file:
+        found = next_intact(
+            log_file.file,
+            known.position,
+            log_file.size,
+            base_offset=log_file.base_offset or 0,
+            expected_offset=known.next_offset,
+        )
+    if found is not None:
+        start = SegmentTail(known.path, found.position, found.first_offset)
+        behind = walk_tail(start, file_system)
+        if behind is not None and behind.position > found.position:
+            return behind
+    return replace(known, damage=None)
+
+
+def _ended(
+    log_file: LogFile, known: SegmentTail, walk: _Walk, pause: Pause, stat: FileStat | None
+) -> SegmentTail:
+    header = known.last_header
+    if walk.last_position != known.last_position or not header:
+        size = min(BATCH_HEADER_SIZE, pause.position - walk.last_position)
+        header = log_file.file.read(walk.last_position, size)
+    is_read = stat is not None and stat.size == log_file.size
+    stays = pause.ending == Ending.END or pause.reason == Reason.SHORT_TAIL
+    return SegmentTail(
+        known.path,
+        pause.position,
+        walk.next_offset,
+        walk.last_position,
+        header,
+        stat if is_read and stays else None,
+        _damage(log_file, walk, pause),
+    )
+
+
+def _damage(log_file: LogFile, walk: _Walk, pause: Pause) -> CorruptionError | None:
+    """What is wrong at the end. A writer may have been just there: it is looked at once more."""
+    if pause.ending != Ending.CORRUPT:
+        return None
+    if pause.reason != Reason.SHORT_TAIL:
+        known = SegmentTail(log_file.path, pause.position, walk.next_offset)
+        pauses = walk_windows(
+            replace(log_file, size=log_file.file.size()),
+            _Walk(known, None).step,
+            max_batch_bytes=_BATCH_BYTES_MAX,
+            start=pause.position,
+        )
+        *_, again = pauses
+        if again != pause:
+            return None
+    return FileEnd(log_file.path, log_file.size, pause).error()
+
+
+class _Walk:
+    """Steps over headers and remembers the last."""
+
+    def __init__(self, known: SegmentTail, seen: RowsSeen | None) -> None:
+        self.next_offset = known.next_offset
+        self.last_position = known.last_position
+        #: The offset that was expected where the last batch begins.
+        self.last_expected = known.next_offset
+        self._expected = known.next_offset
+        self._seen = seen
+        self._rows = memoryview(array("q", bytes(8 * ROW_WIDTH * _ROWS_AT_ONCE)))
+
+    def step(self, window: Window, at: int) -> Pause:
+        rows = self._rows
+        while True:
+            try:
+                held, reached, ending, reason, expected = kernel.walk(
+                    window.data, at, window.length, rows,
+                    Check.ORDER, self._expected, INT32_MAX, guarded=window.guarded,
+                )  # fmt: skip
+                if held and self._seen is not None:
+                    self._seen(rows, held, window)
+            except BufferError:
+                return Pause(at, Ending.LOST)
+            if held:
+                self.last_expected = (
+                    self._expected
+                    if held == 1
+                    else rows[(held - 2) * ROW_WIDTH + Row.LAST_OFFSET] + 1
+                )
+                self._expected = self.next_offset = expected
+                last: int = rows[(held - 1) * ROW_WIDTH + Row.POSITION]
+                self.last_position = window.position + last
+            if ending != Ending.FULL:
+                return Pause(reached, Ending(ending), Reason(reason))
+            at = reached

@@ -1,0 +1,93 @@
+"""What lies in a folder and is not read: unknown files, and folders and files that Kafka set aside."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from stratalog.storage.files.filesystem import DirEntry
+from stratalog.storage.names import (
+    BOOTSTRAP_CHECKPOINT,
+    CLEAN_SHUTDOWN,
+    CLEANER_CHECKPOINT,
+    FAILED_SYNC,
+    FOREIGN_ROOT_DIRS,
+    HIGH_WATERMARK_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    LOCK,
+    LOG_START_CHECKPOINT,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    RECOVERY_CHECKPOINT,
+    STRATALOG_COMMITS,
+    STRATALOG_COMMITS_UNSYNCED,
+    STRATALOG_TOPICS,
+    STRATALOG_TRANSACTIONS,
+    TEMPORARY_SUFFIX,
+    Stage,
+    is_marked_partition_dir,
+    parse_partition_dir,
+    parse_partition_file,
+    parse_piece_name,
+)
+
+__all__ = ["partition_notes", "root_notes"]
+
+_ROOT_FILES: Final = frozenset(
+    {
+        CLEANER_CHECKPOINT, CLEAN_SHUTDOWN, HIGH_WATERMARK_CHECKPOINT, LOCK, LOG_START_CHECKPOINT,
+        META_PROPERTIES, RECOVERY_CHECKPOINT, BOOTSTRAP_CHECKPOINT, STRATALOG_TOPICS,
+        STRATALOG_TRANSACTIONS, STRATALOG_COMMITS, STRATALOG_COMMITS_UNSYNCED,
+    }
+)  # fmt: skip
+_PARTITION_FILES: Final = frozenset({LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, FAILED_SYNC})
+_NAMED_MAX: Final = 8
+
+
+def root_notes(path: str, entries: Iterable[DirEntry]) -> Iterator[str]:
+    """What is to be said of a log directory."""
+    unknown, aside, staged = [], [], 0
+    for entry in entries:
+        if entry.is_dir and is_marked_partition_dir(entry.name):
+            aside.append(entry.name)
+        elif entry.is_dir:
+            known = parse_partition_dir(entry.name) is not None or entry.name in FOREIGN_ROOT_DIRS
+            unknown += [] if known else [entry.name]
+        elif entry.is_file and parse_piece_name(entry.name) is not None:
+            staged += 1
+        elif not (entry.is_file and entry.name.removesuffix(TEMPORARY_SUFFIX) in _ROOT_FILES):
+            unknown.append(entry.name)
+    if staged:
+        yield f"{path}: pieces that are staged and not committed: {staged}"
+    if aside:
+        yield f"{path}: set aside by Kafka, read only when named: {_names(aside)}"
+    if unknown:
+        yield f"{path}: not known, left alone: {_names(unknown)}"
+
+
+def partition_notes(folder: str, entries: Iterable[DirEntry]) -> Iterator[str]:
+    """What is to be said of a partition's folder."""
+    if os.path.basename(os.path.abspath(folder)) in FOREIGN_ROOT_DIRS:
+        return  # KRaft keeps more files there than we know
+    unknown, swap = [], []
+    for entry in entries:
+        file = parse_partition_file(entry.name) if entry.is_file else None
+        if file is not None and file.stage == Stage.SWAP:
+            swap.append(entry.name)
+        elif file is None and not (
+            entry.is_file and entry.name.removesuffix(TEMPORARY_SUFFIX) in _PARTITION_FILES
+        ):
+            unknown.append(entry.name)
+    if swap:
+        yield (
+            f"{folder}: a replacement of segments was interrupted, and is read as a broker would "
+            f"finish it: {_names(swap)}"
+        )
+    if unknown:
+        yield f"{folder}: not known, left alone: {_names(unknown)}"
+
+
+def _names(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED_MAX
+    return ", ".join(sorted(names)[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,389 @@
+"""From the paths that a user names to the files that are read: partition by partition, segment by segment.
+
+A path is a file, a partition's folder, or a log directory that holds such folders. Which of these it is, the
+contents say and not the name: ``kafka-logs-1`` could be either. Folders are only listed. What is not known
+in them is told and left alone; links in them are not followed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from stratalog.errors import StorageError, UsageError
+from stratalog.inspect.file.span import segments_in_order
+from stratalog.inspect.partition.abandoned import without_leftovers
+from stratalog.inspect.partition.folder_notes import partition_notes, root_notes
+from stratalog.inspect.partition.log_starts import LogStarts
+from stratalog.inspect.partition.partition_filter import EVERYTHING, PartitionFilter
+from stratalog.inspect.partition.visibility import Journals
+from stratalog.storage.files.filesystem import DirEntry, FileSystem, OsFileSystem
+from stratalog.storage.names import (
+    FOREIGN_ROOT_DIRS,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    RECOVERY_CHECKPOINT,
+    is_marked_partition_dir,
+    is_path,
+    parse_partition_dir,
+    parse_partition_file,
+    parse_segment_name,
+)
+from stratalog.storage.replace.settle import LISTINGS_MAX, SettledFolder, read_settled
+from stratalog.types import TopicPartition
+
+if TYPE_CHECKING:
+    from stratalog.inspect.partition.ends import EndsCache
+
+__all__ = [
+    "PartitionSource",
+    "Paths",
+    "Sources",
+    "find_sources",
+    "path_list",
+    "relisted",
+    "vanished",
+    "with_fresh_listing",
+]
+
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+#: What tells a partition's folder, and a log directory, even where they hold nothing else.
+_PARTITION_FILES: Final = (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA)
+_ROOT_FILES: Final = (META_PROPERTIES, RECOVERY_CHECKPOINT, LOG_START_CHECKPOINT)
+
+#: What listing a path says when it is no folder; opening it as a file then says what is wrong with it.
+_NO_FOLDER: Final = (errno.ENOTDIR, errno.ENOENT, errno.ELOOP)
+
+_TRIES: Final = 16
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSource:
+    """The data files of one partition, in the order of their offsets.
+
+    ``place`` is None for files in a folder that is no partition's. Of what lies below ``log_start`` the
+    log directory says that it was deleted. From ``visible_end`` on nothing is shown: a commit into several
+    partitions is under way there, or may be when it is read (see ``visible_ends``). ``is_listed``: the
+    files were found, not named, so that one of them may be gone before it is opened. ``swapped`` are the
+    names that some of them do not have yet, but will (see ``settling``).
+    """
+
+    folder: str
+    place: TopicPartition | None
+    segments: tuple[str, ...]
+    log_start: int = 0
+    visible_end: int | None = None
+    is_listed: bool = False
+    swapped: frozenset[str] = frozenset()
+
+    @property
+    def name(self) -> str:
+        return self.folder if self.place is None else str(self.place)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Everything that is to be read. ``warnings`` are worth a line always, ``notes`` where folders are
+    what was asked about."""
+
+    partitions: tuple[PartitionSource, ...]
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    #: The log directories that were named, as they were named.
+    roots: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return tuple(path for source in self.partitions for path in source.segments)
+
+    @property
+    def has_folders(self) -> bool:
+        return any(source.is_listed for source in self.partitions)
+
+
+def path_list(paths: Paths) -> tuple[str, ...]:
+    """The paths as text; UsageError where there is none."""
+    listed: tuple[object, ...] = (paths,)
+    if isinstance(paths, Iterable) and not isinstance(paths, str | os.PathLike):
+        listed = tuple(paths)
+    if not listed:
+        raise UsageError("no file to read")
+    for path in listed:
+        if not isinstance(path, str | os.PathLike) or not is_path(os.fspath(path)):
+            raise UsageError(f"paths are texts or path objects, not {path!r}")
+    return tuple(os.fspath(path) for path in listed if isinstance(path, str | os.PathLike))
+
+
+def find_sources(
+    paths: Paths,
+    wanted: PartitionFilter = EVERYTHING,
+    file_system: FileSystem | None = None,
+    *,
+    cache: EndsCache | None = None,
+    on_refused: Callable[[StorageError], None] | None = None,
+) -> Sources:
+    """Everything under these paths that is wanted.
+
+    First files that were named, by folder as they were named, then what lies in folders, by topic and
+    partition. UsageError where one partition is there twice, and where something that was asked for is
+    not there at all. ``cache`` is for who asks again and again: what it knows is not looked for.
+
+    A folder of a log directory that cannot be listed is an error; with ``on_refused`` that is called with
+    it, and the other folders are found all the same.
+    """
+    listed = path_list(paths)
+    for _ in range(_TRIES):
+        finder = _Finder(wanted, file_system or OsFileSystem(), cache)
+        for path in listed:
+            finder.add(path)
+        found = finder.found()
+        if found is not None:
+            for error in finder.refused:
+                if on_refused is None:
+                    raise error
+                on_refused(error)
+            return found
+    raise StorageError(
+        "commits come faster than the log directory can be listed: try again", path=listed[0]
+    )
+
+
+class _Finder:
+    """Takes the paths one after the other."""
+
+    def __init__(
+        self, wanted: PartitionFilter, file_system: FileSystem, cache: EndsCache | None
+    ) -> None:
+        self._wanted = wanted
+        self._file_system = file_system
+        self._files: list[str] = []
+        self._folders: dict[str, PartitionSource] = {}  # by absolute path
+        self._places: list[TopicPartition] = []
+        self._notes: list[str] = []
+        self._links: list[str] = []
+        self._named_roots: list[str] = []
+        #: What the operating system said of folders that cannot be listed.
+        self.refused: list[StorageError] = []
+        self._starts = LogStarts(file_system)
+        self._journals = Journals(file_system, cache)
+        self._roots: dict[str, str] = {}  # of folders whose directory may have commits
+
+    def add(self, path: str) -> None:
+        try:
+            entries = self._file_system.list_dir(path)
+        except StorageError as error:
+            if error.errno not in _NO_FOLDER:
+                raise
+            self._files.append(path)
+            return
+        if _is_partition(path, entries):
+            self._journals.read(os.path.dirname(os.path.abspath(path)))
+            self._add_partition(path)
+        elif _is_root(entries):
+            self._add_root(path, entries)
+        else:
+            raise StorageError(
+                "neither a log directory nor a partition: no <topic>-<partition> folders in it, no segments",
+                path=path,
+            )
+
+    def _add_root(self, path: str, entries: list[DirEntry]) -> None:
+        self._notes += root_notes(path, entries)
+        self._named_roots.append(path)
+        self._journals.read(os.path.abspath(path))
+        for entry in entries:
+            place = parse_partition_dir(entry.name)
+            if place is None or is_marked_partition_dir(entry.name):
+                continue
+            if not entry.is_dir:
+                self._warn_of_link(path, entry)
+                continue
+            if entry.name in FOREIGN_ROOT_DIRS and not self._wanted.names(place.topic):
+                continue
+            self._places.append(place)
+            if not self._wanted.takes(place):
+                continue
+            folder = os.path.join(path, entry.name)
+            try:
+                self._add_partition(folder)
+            except StorageError as error:
+                if error.errno == errno.ENOENT:
+                    self._notes.append(f"{folder} was deleted meanwhile")
+                else:
+                    self.refused.append(error)
+
+    def _warn_of_link(self, folder: str, entry: DirEntry) -> None:
+        """It has a name as if it were to be read."""
+        if not entry.is_file:
+            path = os.path.join(folder, entry.name)
+            self._links.append(f"{path} is a link, or nothing that can be read: left out")
+
+    def _add_partition(self, folder: str) -> None:
+        """List a partition's folder, after the journal of its directory was read."""
+        whole = os.path.abspath(folder)
+        name = os.path.basename(whole)
+        place = parse_partition_dir(name)
+        if place is not None:
+            self._places.append(place)
+        if not self._wanted.takes(place) or whole in self._folders:
+            return
+        settled = read_settled(self._file_system, folder)
+        self._notes += partition_notes(folder, settled.entries)
+        for entry in settled.entries:
+            if parse_segment_name(entry.name) is not None:
+                self._warn_of_link(folder, entry)
+        source = PartitionSource(
+            folder=folder,
+            place=place,
+            segments=_segments(folder, settled),
+            swapped=frozenset(settled.swapped),
+            is_listed=True,
+        )
+        source = without_leftovers(source, self._file_system)
+        if place is not None and not is_marked_partition_dir(name):
+            root = self._roots[whole] = os.path.dirname(whole)
+            source = replace(source, log_start=self._starts.of(root, place))
+            source = self._journals.ended(root, source)
+        self._folders[whole] = source
+
+    def found(self) -> Sources | None:
+        """None where so much was committed meanwhile that all has to be listed again."""
+        if not self._hide():
+            return None
+        listed = sorted(self._folders.values(), key=lambda source: source.place or ("", -1))
+        named = [
+            source
+            for source in _named_files(self._files)
+            if os.path.abspath(source.folder) not in self._folders
+        ]
+        places = [source.place for source in named if source.place is not None]
+        self._wanted.check([*self._places, *places])
+        kept = [source for source in named if self._wanted.takes(source.place)]
+        _refuse_twice(listed, kept)
+        return Sources(
+            partitions=(*kept, *listed),
+            warnings=(*self._starts.warnings, *self._journals.warnings, *self._links),
+            notes=tuple(self._notes),
+            roots=tuple(self._named_roots),
+        )
+
+    def _hide(self) -> bool:
+        """Nothing is shown of a commit that was not done when the listing began."""
+        hidden = self._journals.hidden(set(self._roots.values()))
+        if hidden is None:
+            return False
+        for whole, root in self._roots.items():
+            source = self._folders[whole]
+            end = None if source.place is None else hidden[root].get(source.place)
+            if end is not None and (source.visible_end is None or end < source.visible_end):
+                self._folders[whole] = replace(source, visible_end=end)
+        return True
+
+
+def _is_partition(path: str, entries: list[DirEntry]) -> bool:
+    for entry in entries:
+        if entry.is_file and (
+            parse_partition_file(entry.name) is not None or entry.name in _PARTITION_FILES
+        ):
+            return True
+    # Nothing in it: then there is only the name to go by.
+    return not _is_root(entries) and parse_partition_dir(_name_of(path)) is not None
+
+
+def _is_root(entries: list[DirEntry]) -> bool:
+    return any(
+        entry.name in _ROOT_FILES
+        if entry.is_file
+        else entry.is_dir and parse_partition_dir(entry.name) is not None
+        for entry in entries
+    )
+
+
+def _name_of(path: str) -> str:
+    return os.path.basename(os.path.abspath(path))
+
+
+def _segments(folder: str, settled: SettledFolder) -> tuple[str, ...]:
+    names = sorted(name for name in settled.names.files if parse_segment_name(name) is not None)
+    return tuple(os.path.join(folder, settled.swapped.get(name, name)) for name in names)
+
+
+def _named_files(paths: list[str]) -> Iterator[PartitionSource]:
+    """Segments by their folder; a file whose name is no segment's stands for itself. One that is named
+    twice is read once, under the name that came first."""
+    spellings: dict[str, str] = {}
+    for path in paths:
+        spellings.setdefault(os.path.abspath(path), path)
+    groups: dict[str, list[str]] = {}
+    for path in segments_in_order(list(spellings.values())):
+        whole = os.path.abspath(path)
+        is_segment = parse_segment_name(os.path.basename(path)) is not None
+        groups.setdefault(os.path.dirname(whole) if is_segment else whole, []).append(path)
+    for files in groups.values():
+        folder = os.path.dirname(files[0])
+        place = parse_partition_dir(_name_of(folder))
+        yield PartitionSource(folder=folder, place=place, segments=tuple(files))
+
+
+def _refuse_twice(listed: list[PartitionSource], named: list[PartitionSource]) -> None:
+    """One partition in two folders is two histories. Who names files one by one may compare them."""
+    seen: dict[TopicPartition, str] = {}
+    for source in listed:
+        if source.place is None:
+            continue
+        if source.place in seen:
+            raise _twice(source, seen[source.place])
+        seen[source.place] = source.folder
+    for source in named:
+        if source.place in seen:
+            raise _twice(source, seen[source.place])
+
+
+def _twice(source: PartitionSource, other: str) -> UsageError:
+    return UsageError(
+        f"{source.name} is in {other} and in {source.folder}: read them one at a time"
+    )
+
+
+def vanished(source: PartitionSource, error: StorageError) -> bool:
+    """Whether the error says that a file is gone that was there when its folder was listed."""
+    return source.is_listed and error.errno == errno.ENOENT
+
+
+def relisted(source: PartitionSource, file_system: FileSystem | None = None) -> PartitionSource:
+    """The same partition as it is now; without segments where its folder is gone."""
+    files = file_system or OsFileSystem()
+    try:
+        settled = read_settled(files, source.folder)
+    except StorageError as error:
+        if error.errno != errno.ENOENT:
+            raise
+        return replace(source, segments=(), swapped=frozenset())
+    listed = replace(
+        source, segments=_segments(source.folder, settled), swapped=frozenset(settled.swapped)
+    )
+    return without_leftovers(listed, files)
+
+
+def with_fresh_listing(
+    source: PartitionSource,
+    file_system: FileSystem | None,
+    question: Callable[[PartitionSource], Answer],
+) -> Answer:
+    """The answer to a question about a partition; where a file of it vanished meanwhile, asked again."""
+    for _ in range(LISTINGS_MAX - 1):
+        try:
+            return question(source)
+        except StorageError as error:
+            if not vanished(source, error):
+                raise
+        source = relisted(source, file_system)
+    return question(source)

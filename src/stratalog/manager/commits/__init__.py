@@ -1,0 +1,1 @@
+"""Commit staged pieces exactly once: plan, admit, apply, and replay what a crash interrupted."""

@@ -1,0 +1,110 @@
+"""Pieces into a log: what a commit does, and what is left of one that was interrupted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from stratalog.manager.commits.compare import Reached
+from stratalog.manager.write.transactions import latest_epoch
+from stratalog.records.layout import ROW_WIDTH, Row
+from stratalog.records.restamp import assign_offsets
+from stratalog.storage.commits.piece import Piece
+from stratalog.storage.commits.piece_reader import (
+    WINDOW_BYTES,
+    BatchWindow,
+    BatchWindows,
+    open_piece,
+)
+from stratalog.storage.commits.records import PlannedPiece, Way
+from stratalog.storage.files.filesystem import FileSystem
+from stratalog.storage.log.adoption import StagedFile
+from stratalog.storage.names import PieceStage, piece_file_name
+from stratalog.storage.partition_log import PartitionLog
+
+__all__ = ["append_rest", "apply_pieces"]
+
+#: The disk begins with so much at a time, while the next bytes are copied.
+_BEGIN_BYTES: Final = 8 << 20
+
+
+def apply_pieces(
+    log: PartitionLog, file_system: FileSystem, root: str, pieces: Sequence[PlannedPiece]
+) -> None:
+    """Put all pieces behind the end of the log, as was planned, and wait for the disk."""
+    for planned in pieces:
+        if planned.way is not Way.ADOPT or not _adopt(log, root, planned.piece):
+            _append(log, file_system, root, planned.piece)
+    log.sync()
+
+
+def append_rest(
+    log: PartitionLog,
+    file_system: FileSystem,
+    root: str,
+    pieces: Sequence[PlannedPiece],
+    reached: Reached,
+) -> None:
+    """Append what is missing. Nothing is adopted any more: a piece may be a segment already, and what is
+    stamped twice would be changed under those who read it."""
+    for number in range(reached.piece, len(pieces)):
+        skipped = reached.batch if number == reached.piece else 0
+        _append(log, file_system, root, pieces[number].piece, skipped)
+    log.sync()
+
+
+def _adopt(log: PartitionLog, root: str, piece: Piece) -> bool:
+    link = piece_file_name(piece.parsed_name._replace(stage=PieceStage.LINKED))
+    staged = StagedFile(os.path.join(root, piece.name), os.path.join(root, link), piece.size_bytes)
+    return log.adopt(staged, leader_epoch=latest_epoch(log)) is not None
+
+
+def _append(
+    log: PartitionLog, file_system: FileSystem, root: str, piece: Piece, skipped: int = 0
+) -> None:
+    """Append the batches of a piece from the ``skipped``-th on."""
+    file = open_piece(file_system, root, piece)
+    try:
+        position = _position_of(BatchWindows(file, piece.size_bytes), skipped)
+        windows = BatchWindows(file, piece.size_bytes, position=position)
+        begun = position
+        while not windows.is_over:
+            window = _next_window(windows, log)
+            assign_offsets(window.data, next_offset=log.log_end, leader_epoch=latest_epoch(log))
+            log.append_as_follower(window.data)
+            # The log has these bytes now. Without this, a commit would take memory twice.
+            file.forget(window.position, len(window.data))
+            if window.end - begun >= _BEGIN_BYTES:
+                log.begin_sync()
+                begun = window.end
+    finally:
+        file.close()
+
+
+def _position_of(windows: BatchWindows, batch: int) -> int:
+    """Where in its file a batch starts, or the last one ends."""
+    if batch == 0:
+        return 0
+    end = 0
+    for window in windows:
+        if batch < window.batches:
+            start: int = window.rows[batch * ROW_WIDTH + Row.POSITION]
+            return window.position + start
+        batch -= window.batches
+        end = window.end
+    return end
+
+
+def _next_window(windows: BatchWindows, log: PartitionLog) -> BatchWindow:
+    """As much as the active segment has room for: segments become as full as if each batch had been
+    appended by itself."""
+    segment_bytes = log.config.effective_segment_bytes
+    room = segment_bytes - log.segments[-1].size_bytes
+    window = None
+    if room > 0:
+        window = windows.take(min(room, WINDOW_BYTES), at_least_one=False)
+    if window is None:
+        window = windows.take(min(segment_bytes, WINDOW_BYTES))
+        assert window is not None
+    return window

@@ -1,0 +1,445 @@
+"""The exactly-once commit: pieces that tasks have staged go into the logs of a directory once, or not at all.
+
+One synced line in the journal is the decision. Before it nothing has changed; behind it the commit will
+happen, whoever has to finish it: the next one who writes here compares the logs with the pieces and appends
+what is missing. Our readers see all of a commit or nothing of it. ``docs/adr/0004`` says why it is so.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from stratalog.clock import SYSTEM_CLOCK, Clock
+from stratalog.errors import (
+    LockedError,
+    StorageError,
+    StratalogError,
+    UnknownPartitionError,
+    UsageError,
+)
+from stratalog.manager.commits.admit import admit_piece, prepared_name
+from stratalog.manager.commits.apply import apply_pieces
+from stratalog.manager.commits.plan import PieceFile, ordered_pieces, plan_sweep, plan_ways
+from stratalog.manager.commits.replay import Replay
+from stratalog.manager.commits.threads import side_by_side
+from stratalog.manager.root.catalogue import Catalogue
+from stratalog.manager.root.directory import LogDirectory
+from stratalog.storage.commits.journal import CommitJournal, read_journal
+from stratalog.storage.commits.key import CommitKey
+from stratalog.storage.commits.piece import Piece
+from stratalog.storage.commits.records import (
+    CommittedSpan,
+    Done,
+    Intent,
+    NewTopic,
+    PartitionIntent,
+    PlannedPiece,
+)
+from stratalog.storage.files.filesystem import FileSystem, OsFileSystem
+from stratalog.storage.formats.partition_metadata import new_topic_id
+from stratalog.storage.log_config import LogConfig
+from stratalog.storage.names import LOCK, parse_piece_name
+from stratalog.storage.partition_log import PartitionLog
+from stratalog.types import TopicPartition
+
+if TYPE_CHECKING:
+    from stratalog.manager.logs import Logs
+
+__all__ = [
+    "CommitResult",
+    "DirectoryCommits",
+    "TopicPlan",
+    "commit_pieces",
+    "discard_pieces",
+    "wait_for_lock",
+    "when_unlocked",
+]
+
+T = TypeVar("T")
+
+_POLL_S: Final = 0.02
+#: Above so many pieces of commits that are not done, their ages are looked at now and then only.
+_AGES_AT_ONCE: Final = 64
+_AGES_EVERY: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """A topic that a commit creates where it is not there."""
+
+    partitions: int
+    configs: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """What became of a commit. ``spans`` say where its records are, a partition each; of one that was done
+    long ago that is not known any more (``spans`` is None)."""
+
+    key: CommitKey
+    spans: tuple[CommittedSpan, ...] | None
+    #: It was there already, and nothing was written now.
+    was_done_before: bool = False
+    #: A process that died had begun it, or another one, and it was finished now.
+    replayed: bool = False
+    #: Sentences for people: what was found and done beyond the plain case.
+    reports: tuple[str, ...] = ()
+
+    @property
+    def records(self) -> int:
+        return sum(span.records for span in self.spans or ())
+
+    def offsets(self, topic: str, partition: int) -> tuple[int, int] | None:
+        """The first and the last offset in one partition; None where it got nothing."""
+        for span in self.spans or ():
+            if span.place == (topic, partition):
+                return span.first_offset, span.last_offset
+        return None
+
+
+def commit_pieces(
+    root: str | os.PathLike[str],
+    key: CommitKey,
+    pieces: Iterable[Piece],
+    *,
+    topics: Mapping[str, TopicPlan] | None = None,
+    file_system: FileSystem | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+    lock_timeout_s: float = 10.0,
+    threads: int = 1,
+) -> CommitResult:
+    """Put pieces into the logs of the directory that they were staged in, all of them once.
+
+    Called again with the same key, it finds that and does nothing. ``topics`` are those to create where they
+    are not there. Where another commit is under way it is waited for; where a broker or another writer has
+    the directory open for longer than ``lock_timeout_s``, LockedError. What cannot be is refused before
+    anything has changed; an error that comes later says that the commit will happen. ``threads`` is how many
+    partitions are worked on at once.
+    """
+    listed = list(pieces)
+    logs = _opened(os.fspath(root), file_system or OsFileSystem(), clock, lock_timeout_s)
+    try:
+        result = logs.commit(key, listed, topics, threads=threads)
+    except BaseException as error:
+        try:
+            logs.close()
+        except StratalogError as second:
+            error.add_note(f"and the log directory could not be closed in order: {second}")
+        raise
+    try:
+        logs.close()
+    except StratalogError as error:
+        error.add_note(
+            "the commit itself is done: do not write it again"
+            if key.is_fresh
+            else "the commit itself is done: a second try finds that"
+        )
+        raise
+    return result
+
+
+def _opened(root: str, file_system: FileSystem, clock: Clock, lock_timeout_s: float) -> Logs:
+    from stratalog.manager.logs import open_logs
+
+    return when_unlocked(
+        lambda: open_logs(root, file_system=file_system, clock=clock), lock_timeout_s
+    )
+
+
+def when_unlocked(opened: Callable[[], T], timeout_s: float) -> T:
+    """Open something that is locked while it is open. Who only commits is soon done; Kafka, or a process
+    that keeps the directory open, is not."""
+    until = time.monotonic() + timeout_s
+    while True:
+        try:
+            return opened()
+        except LockedError as error:
+            if time.monotonic() >= until:
+                raise LockedError(
+                    f"a broker or another writer has had this directory open for {timeout_s:g} s: "
+                    "stop it, or write through it",
+                    path=error.path,
+                    errno=error.errno,
+                ) from None
+        time.sleep(_POLL_S)
+
+
+def wait_for_lock(
+    root: str | os.PathLike[str],
+    *,
+    timeout_s: float,
+    file_system: FileSystem | None = None,
+) -> None:
+    """Wait until nobody writes to the directory; LockedError where somebody stays. For those who are about
+    to do long work for a commit: the commit itself asks again."""
+    files = file_system or OsFileSystem()
+    path = os.path.join(os.fspath(root), LOCK)
+    if files.stat(path) is not None:
+        when_unlocked(lambda: files.lock(path), timeout_s).close()
+
+
+def discard_pieces(
+    root: str | os.PathLike[str],
+    pieces: Iterable[Piece],
+    *,
+    file_system: FileSystem | None = None,
+) -> None:
+    """Remove pieces that will not be committed. Those that a commit has promised stay: it will happen."""
+    files = file_system or OsFileSystem()
+    promised = {
+        planned.piece.name
+        for each in read_journal(files, os.fspath(root)).open
+        for partition in each.intent.partitions
+        for planned in partition.pieces
+    }
+    for piece in pieces:
+        _ = piece.parsed_name  # nobody's file is removed by a name that is none of ours
+        if piece.name not in promised:
+            files.unlink(os.path.join(os.fspath(root), piece.name))
+
+
+class DirectoryCommits:
+    """The commits of one log directory that is open for writing."""
+
+    def __init__(
+        self,
+        directory: LogDirectory,
+        catalogue: Catalogue,
+        file_system: FileSystem,
+        clock: Clock,
+        log_of: Callable[[TopicPartition], PartitionLog],
+    ) -> None:
+        self._root = directory.root
+        self._directory = directory
+        self._catalogue = catalogue
+        self._file_system = file_system
+        self._clock = clock
+        self._log_of = log_of
+        self._journal = CommitJournal(file_system, directory.root)
+        self._has_begun = False
+        #: What replays have found, for the next who asks.
+        self._reports: list[str] = []
+        self._has_replayed = False
+
+    def read(self) -> None:
+        """Look at the journal; nothing is changed. CorruptionError where it is damaged."""
+        self._journal.read()
+
+    def settle(self) -> None:
+        """Finish what a dead process has promised."""
+        if not self._has_begun:
+            self._journal.begin()
+            self._has_begun = True
+        replay = Replay(self._root, self._file_system, self._journal, self._log_of)
+        for each in self._journal.state.open:
+            self._create_topics(each.intent)
+            self._reports += replay.finish(each)
+            self._has_replayed = True
+            self._tidy()
+
+    def hidden(self) -> dict[TopicPartition, int]:
+        """The offset from which on readers see nothing of a partition, where a commit is not finished."""
+        ends: dict[TopicPartition, int] = {}
+        for each in self._journal.state.open:
+            for place, end in each.visible_ends().items():
+                ends[place] = min(end, ends.get(place, end))
+        return ends
+
+    def commit(
+        self,
+        key: CommitKey,
+        pieces: Iterable[Piece],
+        topics: Mapping[str, TopicPlan] | None = None,
+        *,
+        threads: int = 1,
+    ) -> CommitResult:
+        """See :func:`commit_pieces`."""
+        self.settle()
+        listed = ordered_pieces(key, pieces)
+        state = self._journal.state
+        if state.is_done(key):
+            found = state.done_as(key)
+            self._tidy()
+            return self._result(key, None if found is None else found.spans, was_done_before=True)
+        intent = self._plan(key, listed, topics or {}, threads)
+        if not intent.partitions and not intent.topics:
+            self._journal.append(Done(intent.number, key, ()))
+            return self._result(key, ())
+        self._journal.append(intent)
+        try:
+            self._create_topics(intent)
+            logs = [(self._log_of(each.place), each) for each in intent.partitions]
+            side_by_side(self._apply, logs, threads)
+            spans = tuple(_plain_span(each) for each in intent.partitions)
+            self._journal.append(Done(intent.number, key, spans))
+        except StratalogError as error:
+            error.add_note(_promised_note(key))
+            raise
+        self._tidy(threads)
+        return self._result(key, spans)
+
+    def _apply(self, planned: tuple[PartitionLog, PartitionIntent]) -> None:
+        log, intent = planned
+        apply_pieces(log, self._file_system, self._root, intent.pieces)
+        assert log.log_end == intent.start + intent.records, f"{intent.place} grew by itself"
+
+    def _result(
+        self,
+        key: CommitKey,
+        spans: tuple[CommittedSpan, ...] | None,
+        *,
+        was_done_before: bool = False,
+    ) -> CommitResult:
+        replayed, reports = self._has_replayed, tuple(self._reports)
+        self._has_replayed = False
+        self._reports.clear()
+        return CommitResult(key, spans, was_done_before, replayed, reports)
+
+    # Before anything is promised.
+
+    def _plan(
+        self,
+        key: CommitKey,
+        pieces: Mapping[TopicPartition, tuple[Piece, ...]],
+        topics: Mapping[str, TopicPlan],
+        threads: int,
+    ) -> Intent:
+        now_ms = self._clock.now_ms()
+        new = self._new_topics(pieces, topics)
+        configs = {place: self._config_of(place, new) for place in pieces}
+        listed = [piece for each in pieces.values() for piece in each]
+
+        def admit(piece: Piece) -> Piece:
+            config = configs[piece.place]
+            return admit_piece(self._file_system, self._root, piece, config, now_ms)
+
+        try:
+            # All is looked at before the first log is opened.
+            admitted = side_by_side(admit, listed, threads)
+            by_place: dict[TopicPartition, list[Piece]] = {place: [] for place in pieces}
+            for piece in admitted:
+                by_place[piece.place].append(piece)
+            partitions = tuple(
+                self._plan_partition(place, each, new) for place, each in by_place.items()
+            )
+            if admitted != listed:
+                self._file_system.sync_dir(self._root)
+        except BaseException:
+            with suppress(StorageError):
+                for piece in listed:
+                    self._file_system.unlink(os.path.join(self._root, prepared_name(piece)))
+            raise
+        number = self._journal.state.last_number + 1
+        return Intent(number, key, now_ms, partitions, tuple(new.values()))
+
+    def _plan_partition(
+        self, place: TopicPartition, pieces: list[Piece], new: Mapping[str, NewTopic]
+    ) -> PartitionIntent:
+        start, is_empty = 0, True
+        if place.topic not in new:
+            log = self._log_of(place)
+            start, is_empty = log.log_end, log.segments[-1].size_bytes == 0
+        ways = plan_ways(
+            [piece.size_bytes for piece in pieces],
+            self._config_of(place, new).effective_segment_bytes,
+            is_active_empty=is_empty,
+        )
+        return PartitionIntent(place, start, tuple(map(PlannedPiece, pieces, ways)))
+
+    def _new_topics(
+        self, pieces: Iterable[TopicPartition], topics: Mapping[str, TopicPlan]
+    ) -> dict[str, NewTopic]:
+        known = self._catalogue.topics()
+        for name, plan in topics.items():
+            there = (
+                {*known[name].partitions, *self._catalogue.missing(name)} if name in known else ()
+            )
+            if name in known and len(there) != plan.partitions:
+                raise UsageError(
+                    f"topic {name!r} has {len(there)} partitions, and was to be created with "
+                    f"{plan.partitions}: write the batch again for those that there are"
+                )
+        new = {}
+        for name in sorted({*topics, *(place.topic for place in pieces)} - known.keys()):
+            if name not in topics:
+                raise UnknownPartitionError(
+                    f"no topic {name!r} in {self._root}: create it, or say with how many partitions"
+                )
+            plan = topics[name]
+            self._catalogue.check_new(name, plan.partitions)
+            config = LogConfig.of(plan.configs)
+            new[name] = NewTopic(name, new_topic_id(), plan.partitions, config.overrides())
+        for place in pieces:
+            if place.topic in new and place.partition >= new[place.topic].partitions:
+                raise UnknownPartitionError(
+                    f"topic {place.topic!r} is to have {new[place.topic].partitions} partitions: "
+                    f"there is none of number {place.partition}"
+                )
+            if place.topic not in new and self._catalogue.home(place) is not self._directory:
+                raise UsageError(
+                    f"{place} is in {self._catalogue.home(place).root}, and its pieces are in "
+                    f"{self._root}: a piece is staged in the directory of its partition"
+                )
+        return new
+
+    def _config_of(self, place: TopicPartition, new: Mapping[str, NewTopic]) -> LogConfig:
+        if place.topic in new:
+            return LogConfig.of(new[place.topic].configs)
+        return self._catalogue.config(place.topic)
+
+    # Afterwards.
+
+    def _create_topics(self, intent: Intent) -> None:
+        for topic in intent.topics:
+            if topic.name not in self._catalogue.topics():
+                self._catalogue.create(
+                    topic.name,
+                    topic.partitions,
+                    LogConfig.of(topic.configs),
+                    topic_id=topic.topic_id,
+                    directory=self._directory,
+                )
+
+    def _tidy(self, threads: int = 1) -> None:
+        """What may fail without harm: the commit is done."""
+        with suppress(StorageError):
+            self._sweep(threads)
+            self._journal.compact_if_grown()
+
+    def _sweep(self, threads: int) -> None:
+        """Remove the pieces that nobody needs any more."""
+        state = self._journal.state
+        names = [
+            entry.name
+            for entry in self._file_system.list_dir(self._root)
+            if entry.is_file and parse_piece_name(entry.name) is not None
+        ]
+        now_ms = self._clock.now_ms()
+        gone, unknown = plan_sweep([PieceFile(name) for name in names], state, now_ms)
+        if unknown and (len(unknown) <= _AGES_AT_ONCE or state.last_number % _AGES_EVERY == 0):
+            files = []
+            for name in unknown:
+                found = self._file_system.stat(os.path.join(self._root, name))
+                if found is not None:
+                    files.append(PieceFile(name, found.modified_ms))
+            gone += plan_sweep(files, state, now_ms)[0]
+        paths = [os.path.join(self._root, name) for name in gone]
+        side_by_side(self._file_system.unlink, paths, threads)
+
+
+def _promised_note(key: CommitKey) -> str:
+    """What is to be known of a commit that failed behind its decision."""
+    finished = "the commit is promised: whoever opens the log directory next to write finishes it"
+    if key.is_fresh:
+        return f"{finished}, so do not write it again: a second try would be another commit"
+    return f"{finished}, and a second try finds it done"
+
+
+def _plain_span(partition: PartitionIntent) -> CommittedSpan:
+    start, records = partition.start, partition.records
+    return CommittedSpan(partition.place, start, start + records - 1, records, start)

@@ -1,0 +1,113 @@
+"""What a commit is to do, decided before anything is promised: which piece goes where, in which order, how.
+
+Functions of values only; ``commits`` looks at the directory, asks them, and writes down what they answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from stratalog.errors import UsageError
+from stratalog.storage.commits.journal import JournalState
+from stratalog.storage.commits.key import CommitKey
+from stratalog.storage.commits.piece import Piece
+from stratalog.storage.commits.records import Way
+from stratalog.storage.names import PieceName, PieceStage, parse_piece_name
+from stratalog.types import TopicPartition
+
+__all__ = ["PieceFile", "ordered_pieces", "plan_sweep", "plan_ways"]
+
+#: Into a segment in which nothing is, a piece of this size goes whole.
+_ADOPTED_BYTES_MIN: Final = 1 << 20
+#: What nobody has written to for so long, nobody will commit any more.
+_ABANDONED_MS: Final = 86_400_000
+
+
+def ordered_pieces(
+    key: CommitKey, pieces: Iterable[Piece]
+) -> dict[TopicPartition, tuple[Piece, ...]]:
+    """The pieces by partition, in the order of their tasks. UsageError where one was not staged for this
+    commit, or a task is there with two attempts: its records would be there twice."""
+    found: dict[TopicPartition, list[tuple[PieceName, Piece]]] = {}
+    attempts: dict[int, int] = {}
+    names: set[str] = set()
+    for piece in pieces:
+        name = piece.parsed_name
+        if (name.owner, name.version) != (key.owner_digest, key.version):
+            raise UsageError(f"{piece.name} was not staged for the commit {key}")
+        if name.stage is not PieceStage.STAGED:
+            raise UsageError(f"{piece.name} is not a piece that a task has staged")
+        if attempts.setdefault(name.task, name.attempt) != name.attempt:
+            raise UsageError(
+                f"task {name.task} of the commit {key} is there with attempts "
+                f"{attempts[name.task]} and {name.attempt}: commit one of them"
+            )
+        if piece.name in names:
+            raise UsageError(f"{piece.name} is there twice")
+        names.add(piece.name)
+        found.setdefault(piece.place, []).append((name, piece))
+    return {
+        place: tuple(piece for _, piece in sorted(listed, key=lambda each: each[0]))
+        for place, listed in sorted(found.items())
+    }
+
+
+def plan_ways(sizes: Sequence[int], segment_bytes: int, *, is_active_empty: bool) -> list[Way]:
+    """How each of a partition's pieces gets into the log. Those that fill half a segment become one, and
+    so does a first one of some size where nothing is yet; the others are appended, so that small commits
+    do not make small segments."""
+    ways = []
+    for number, size in enumerate(sizes):
+        is_first = number == 0 and is_active_empty and size >= _ADOPTED_BYTES_MIN
+        is_large = 2 * size >= segment_bytes or is_first
+        ways.append(Way.ADOPT if is_large and size <= segment_bytes else Way.APPEND)
+    return ways
+
+
+class PieceFile(NamedTuple):
+    """A piece that lies in a root. ``modified_ms`` is None where nobody has looked."""
+
+    name: str
+    modified_ms: int | None = None
+
+
+def plan_sweep(
+    files: Collection[PieceFile], state: JournalState, now_ms: int
+) -> tuple[list[str], list[str]]:
+    """The names that nobody needs any more, and those of which only their age could tell.
+
+    What an open commit names stays. What was staged for a version that is done goes; what else there is may
+    still be committed, until nobody has staged anything for the same commit for a day.
+    """
+    named = _staged(
+        planned.piece.name
+        for each in state.open
+        for partition in each.intent.partitions
+        for planned in partition.pieces
+    )
+    done = {CommitKey(owner, 0).owner_digest: version for owner, version in state.highest.items()}
+    done |= {d.key.owner_digest: d.key.version for d in state.done.values() if d.key.is_fresh}
+    gone: list[str] = []
+    others: dict[tuple[str, int], list[PieceFile]] = {}
+    for file in files:
+        name = parse_piece_name(file.name)
+        if name is None or name._replace(stage=PieceStage.STAGED) in named:
+            continue
+        if name.version <= done.get(name.owner, -1):
+            gone.append(file.name)
+        else:
+            others.setdefault((name.owner, name.version), []).append(file)
+    unknown: list[str] = []
+    for listed in others.values():
+        times = [each.modified_ms for each in listed if each.modified_ms is not None]
+        if len(times) < len(listed):
+            unknown += [each.name for each in listed]
+        elif max(times) < now_ms - _ABANDONED_MS:
+            gone += [each.name for each in listed]
+    return gone, unknown
+
+
+def _staged(names: Iterable[str]) -> set[PieceName]:
+    parsed = (parse_piece_name(name) for name in names)
+    return {each._replace(stage=PieceStage.STAGED) for each in parsed if each is not None}

@@ -1,0 +1,1 @@
+"""Read and tail partitions, seeing all of a commit or nothing of it."""

@@ -1,0 +1,420 @@
+"""Which topics and partitions there are, and in which of the log directories each has its folder.
+
+The folders say what there is. Ids and configs are in a file of each root (``topic_file``), which also says
+what is being made: a topic comes into being whole, also when its making is interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from stratalog.errors import CorruptionError, StorageError, UnknownPartitionError, UsageError
+from stratalog.manager.root.directory import LogDirectory, read_small_file
+from stratalog.manager.root.topic_file import Topic, TopicEntry, TopicFile
+from stratalog.storage.files.filesystem import FileSystem, replace_file
+from stratalog.storage.formats.kafka_uuid import format_uuid
+from stratalog.storage.formats.partition_metadata import (
+    decode_partition_metadata,
+    encode_partition_metadata,
+    new_topic_id,
+)
+from stratalog.storage.log_config import LogConfig
+from stratalog.storage.names import (
+    PARTITION_METADATA,
+    TEMPORARY_SUFFIX,
+    check_own_topic,
+    check_topic_type,
+    partition_dir_name,
+)
+from stratalog.types import TopicPartition
+
+__all__ = ["Catalogue", "check_partition_count", "choose_homes"]
+
+_NAME_SIZE_MAX: Final = 255  # of a folder, on every file system that we know
+_LISTED_MAX: Final = 10
+#: How many partitions one call creates at most, as in Kafka: a mistyped number must not fill the disk with
+#: folders for minutes.
+_CREATED_MAX: Final = 10_000
+
+
+def check_partition_count(partitions: int) -> int:
+    """Return the number of partitions of a new topic; UsageError if a topic cannot have so many."""
+    if type(partitions) is not int or partitions < 1:
+        raise UsageError(f"a topic has at least one partition, not {partitions!r}")
+    if partitions > _CREATED_MAX:
+        raise UsageError(
+            f"{partitions} partitions are too many to create at once: create up to {_CREATED_MAX}, as "
+            "Kafka allows, and add the rest with add_partitions"
+        )
+    return partitions
+
+
+def choose_homes(counts: Sequence[int], partitions: int) -> list[int]:
+    """A directory for each new partition: the one with fewest, the first of those."""
+    left = list(counts)
+    homes = []
+    for _ in range(partitions):
+        number = left.index(min(left))
+        left[number] += 1
+        homes.append(number)
+    return homes
+
+
+class Catalogue:
+    """The topics of all directories that are open together."""
+
+    def __init__(
+        self, directories: Sequence[LogDirectory], file_system: FileSystem, *, read_only: bool
+    ) -> None:
+        self._directories = directories
+        self._file_system = file_system
+        self._lock = threading.RLock()
+        self._files = [TopicFile(file_system, each.root) for each in directories]
+        #: Files that could not be read. Only a reader goes on without them.
+        self.damage = self._read_files(must=not read_only)
+        self._homes: dict[TopicPartition, int] = {}
+        self._partitions: dict[str, tuple[int, ...]] = {}
+        self._missing: dict[str, tuple[int, ...]] = {}  # asked for by every append
+        for number, directory in enumerate(directories):
+            self._take(directory.partitions(), number)
+
+    def _read_files(self, *, must: bool) -> list[CorruptionError]:
+        damage = []
+        for file in self._files:
+            try:
+                file.read()
+            except CorruptionError as error:
+                if must:
+                    raise
+                damage.append(error)
+        return damage
+
+    def look_again(self) -> None:
+        """Find out what another process has made or taken away meanwhile. For those who only read."""
+        homes: dict[TopicPartition, int] = {}
+        for number, directory in enumerate(self._directories):
+            self._add(homes, directory.partitions(), number)
+        if homes != self._homes:
+            # A topic is written down before its folders are made.
+            self.damage = self._read_files(must=False)
+            self._set(homes, {place.topic for place in (*homes, *self._homes)})
+
+    def _take(self, places: Sequence[TopicPartition], number: int) -> None:
+        homes = dict(self._homes)
+        self._add(homes, places, number)
+        self._set(homes, {place.topic for place in places})
+
+    def _add(
+        self, homes: dict[TopicPartition, int], places: Iterable[TopicPartition], number: int
+    ) -> None:
+        for place in places:
+            if place in homes:
+                raise UsageError(
+                    f"{place} is in two log directories: {self._directories[homes[place]].root} and "
+                    f"{self._directories[number].root}"
+                )
+            homes[place] = number
+
+    def _set(self, homes: dict[TopicPartition, int], changed: set[str]) -> None:
+        # Replaced, not changed: others may be reading them.
+        listed: dict[str, list[int]] = {name: [] for name in changed}
+        for place in homes:
+            if place.topic in changed:
+                listed[place.topic].append(place.partition)
+        partitions = {**self._partitions, **{name: tuple(sorted(listed[name])) for name in listed}}
+        self._homes = homes
+        self._partitions = {name: each for name, each in partitions.items() if each}
+        self._missing.clear()
+
+    # What there is.
+
+    @property
+    def homes(self) -> Mapping[TopicPartition, int]:
+        """Every partition, and the number of its directory."""
+        return self._homes
+
+    def home(self, place: TopicPartition) -> LogDirectory:
+        """The directory of a partition."""
+        check_topic_type(place.topic)
+        number = self._homes.get(place)
+        if number is None:
+            there = self.partitions(place.topic)  # says so where the topic is unknown
+            raise UnknownPartitionError(
+                f"topic {place.topic!r} has no partition {place.partition}: there are "
+                f"{_listed(there)}"
+            )
+        return self._directories[number]
+
+    def partitions(self, name: str) -> tuple[int, ...]:
+        """The partitions of a topic that have their folders here."""
+        check_topic_type(name)
+        found = self._partitions.get(name)
+        if found is None:
+            there = sorted(self._partitions)
+            raise UnknownPartitionError(
+                f"no topic {name!r}: "
+                + (f"there are {_listed(there)}" if there else "there is none yet")
+            )
+        return found
+
+    def missing(self, name: str) -> tuple[int, ...]:
+        """Partitions that the topic must have, and that are not here: in a directory that is not open
+        now, or lost."""
+        there = self.partitions(name)
+        found = self._missing.get(name)
+        if found is None:
+            known = set(range(there[-1] + 1))
+            for file in self._files:
+                entry = file.entries.get(name)
+                if entry is not None:
+                    known.update(entry.topic.partitions)
+            found = self._missing[name] = tuple(sorted(known.difference(there)))
+        return found
+
+    def topics(self) -> dict[str, Topic]:
+        return {name: self._topic(name, each) for name, each in sorted(self._partitions.items())}
+
+    def topic(self, name: str) -> Topic:
+        return self._topic(name, self.partitions(name))
+
+    def _topic(self, name: str, partitions: tuple[int, ...]) -> Topic:
+        known = self._entry(name)
+        if known is None:
+            return Topic(name, None, partitions)
+        return Topic(name, known.topic_id, partitions, known.config)
+
+    def _entry(self, name: str) -> Topic | None:
+        for file in self._files:
+            entry = file.entries.get(name)
+            if entry is not None:
+                return entry.topic
+        return None
+
+    def config(self, name: str) -> LogConfig:
+        known = self._entry(name)
+        return LogConfig() if known is None else known.config
+
+    def topic_id(self, name: str) -> bytes | None:
+        """The topic's id, from our file or from its partitions'; None where it has none."""
+        known = self.topic(name)
+        if known.topic_id is not None:
+            return known.topic_id
+        for partition in known.partitions:
+            place = TopicPartition(name, partition)
+            path = os.path.join(self.home(place).folder(place), PARTITION_METADATA)
+            data = read_small_file(self._file_system, path)
+            if data is not None:
+                try:
+                    return decode_partition_metadata(data).topic_id
+                except CorruptionError as error:
+                    raise error.located(path=path) from None
+        return None
+
+    # Making.
+
+    def create(
+        self,
+        name: str,
+        partitions: int,
+        config: LogConfig,
+        *,
+        topic_id: bytes | None = None,
+        directory: LogDirectory | None = None,
+    ) -> Topic:
+        """Make a topic; with the id that was promised to it, and in one directory, where that is told."""
+        with self._lock:
+            self.check_new(name, partitions)
+            for file in self._files:
+                file.remove(name)  # of a topic whose folders somebody has taken away
+            topic = Topic(name, topic_id or new_topic_id(), (), config)
+            self._make(topic, range(partitions), directory)
+            return self.topic(name)
+
+    def check_new(self, name: str, partitions: int) -> None:
+        """UsageError where a topic of this name and size cannot be made."""
+        check_own_topic(name)
+        check_partition_count(partitions)
+        if name in self._partitions:
+            raise UsageError(f"topic {name!r} is there already")
+        longest = partition_dir_name(TopicPartition(name, partitions - 1))
+        if len(longest) > _NAME_SIZE_MAX:
+            raise UsageError(f"the folder {longest!r} has a name of {len(longest)} characters")
+
+    def add_partitions(self, name: str, partitions: int) -> Topic:
+        if type(partitions) is not int:
+            raise UsageError(f"a number of partitions is a whole number, not {partitions!r}")
+        with self._lock:
+            known = self.topic(name)
+            there = {*known.partitions, *self.missing(name)}
+            if partitions - len(there) > _CREATED_MAX:
+                raise UsageError(
+                    f"{partitions - len(there)} partitions are too many to create at once: add up to "
+                    f"{_CREATED_MAX}, as Kafka allows, and call add_partitions again"
+                )
+            new = [each for each in range(partitions) if each not in there]
+            if new:
+                topic_id = self.topic_id(name) or new_topic_id()
+                self._make(Topic(name, topic_id, (), known.config), new)
+            return self.topic(name)
+
+    def _make(
+        self, topic: Topic, partitions: Sequence[int], directory: LogDirectory | None = None
+    ) -> None:
+        longest = partition_dir_name(TopicPartition(topic.name, partitions[-1]))
+        if len(longest) > _NAME_SIZE_MAX:
+            raise UsageError(f"the folder {longest!r} has a name of {len(longest)} characters")
+        if directory is None:
+            counts = [0] * len(self._directories)
+            for number in self._homes.values():
+                counts[number] += 1
+            chosen = choose_homes(counts, len(partitions))
+        else:
+            chosen = [self._directories.index(directory)] * len(partitions)
+        homes = dict(zip(partitions, chosen, strict=True))
+        before = [file.entries.get(topic.name) for file in self._files]
+        self._forget(TopicPartition(topic.name, each) for each in partitions)
+        try:
+            # What is to be comes first: a crash from here on is completed by whoever opens next.
+            plan = self._plan(homes)
+            for number in sorted(set(homes.values())):
+                self._note(number, topic, _of(homes, number), plan)
+            for number in sorted(set(homes.values())):
+                self._make_folders(number, topic, _of(homes, number))
+        except BaseException:
+            self._undo(topic.name, homes, before)
+            raise
+        with suppress(StorageError):  # it is there: a plan that stays behind finds nothing to do
+            for number in sorted(set(homes.values())):
+                self._note(number, topic, (), None)
+
+    def _plan(self, homes: Mapping[int, int]) -> dict[str, tuple[int, ...]]:
+        """By the directories' ids. One without an id has only its own file to tell it."""
+        plan = {}
+        for number in set(homes.values()):
+            directory_id = self._directories[number].directory_id
+            if directory_id is not None:
+                plan[format_uuid(directory_id)] = _of(homes, number)
+        return plan
+
+    def _note(
+        self,
+        number: int,
+        topic: Topic,
+        more: Iterable[int],
+        plan: Mapping[str, tuple[int, ...]] | None,
+    ) -> None:
+        """Write into a directory's file that it has, or will have, these partitions more."""
+        file = self._files[number]
+        known = file.entries.get(topic.name)
+        listed = {*(known.topic.partitions if known else ()), *more}
+        entry = TopicEntry(
+            Topic(topic.name, topic.topic_id, tuple(sorted(listed)), topic.config), plan
+        )
+        if entry != known:
+            file.put(entry)
+
+    def _forget(self, places: Iterable[TopicPartition]) -> None:
+        """What checkpoints still say of partitions of the same name that are gone."""
+        gone = set(places)
+        for each in self._directories:
+            for checkpoint in (each.log_starts, each.recovery_points, each.high_watermarks):
+                checkpoint.forget(gone)
+
+    def _make_folders(self, number: int, topic: Topic, partitions: Iterable[int]) -> None:
+        directory = self._directories[number]
+        places = [TopicPartition(topic.name, each) for each in partitions]
+        for place in places:
+            self._file_system.make_dir(directory.folder(place))
+            self._put_metadata(directory, place, topic.topic_id)
+        if places:
+            self._file_system.sync_dir(directory.root)
+            self._take(places, number)
+
+    def _put_metadata(
+        self, directory: LogDirectory, place: TopicPartition, topic_id: bytes | None
+    ) -> None:
+        if topic_id is not None:
+            path = os.path.join(directory.folder(place), PARTITION_METADATA)
+            data = encode_partition_metadata(topic_id)
+            replace_file(self._file_system, path, path + TEMPORARY_SUFFIX, data)
+
+    def _undo(
+        self, name: str, homes: Mapping[int, int], before: Sequence[TopicEntry | None]
+    ) -> None:
+        """Take back partitions that could not all be made. What cannot be taken back is completed by
+        whoever opens the directories next."""
+        made = {TopicPartition(name, partition): number for partition, number in homes.items()}
+        self._set({p: number for p, number in self._homes.items() if p not in made}, {name})
+        with suppress(StorageError):
+            for place, number in made.items():
+                folder = self._directories[number].folder(place)
+                if self._is_empty(folder):
+                    for suffix in ("", TEMPORARY_SUFFIX):
+                        self._file_system.unlink(os.path.join(folder, PARTITION_METADATA + suffix))
+                    self._file_system.remove_dir(folder)
+            for number in sorted(set(homes.values())):
+                self._files[number].restore(name, before[number])
+        self._missing.clear()
+
+    def _is_empty(self, folder: str) -> bool:
+        """Whether a folder is there that was just made, with nothing but the beginnings of its id."""
+        try:
+            names = {entry.name for entry in self._file_system.list_dir(folder)}
+        except StorageError:
+            return False
+        return names <= {PARTITION_METADATA, PARTITION_METADATA + TEMPORARY_SUFFIX}
+
+    def complete(self) -> None:
+        """Make what a dead process had begun to make."""
+        numbers = {
+            format_uuid(each.directory_id): number
+            for number, each in enumerate(self._directories)
+            if each.directory_id is not None
+        }
+        begun = [
+            (number, entry)
+            for number, file in enumerate(self._files)
+            for entry in file.entries.values()
+            if entry.plan is not None
+        ]
+        for number, entry in begun:
+            assert entry.plan is not None
+            planned = {numbers[name]: each for name, each in entry.plan.items() if name in numbers}
+            if self._directories[number].directory_id is None:
+                planned[number] = entry.topic.partitions
+            for home, partitions in sorted(planned.items()):
+                self._note(home, entry.topic, partitions, entry.plan)
+                self._complete(home, entry.topic, partitions)
+        for number, entry in begun:
+            if entry.plan is not None and entry.plan.keys() <= numbers.keys():
+                for home in {number, *(numbers[name] for name in entry.plan)}:
+                    self._note(home, entry.topic, (), None)
+
+    def _complete(self, number: int, topic: Topic, partitions: Iterable[int]) -> None:
+        missing = []
+        for partition in partitions:
+            place = TopicPartition(topic.name, partition)
+            home = self._homes.get(place)
+            if home is None:
+                missing.append(partition)
+                continue
+            directory = self._directories[home]
+            path = os.path.join(directory.folder(place), PARTITION_METADATA)
+            if self._file_system.stat(path) is None:
+                self._put_metadata(directory, place, topic.topic_id)
+            else:
+                self._file_system.sync_dir(directory.folder(place))
+        self._make_folders(number, topic, missing)
+
+
+def _of(homes: Mapping[int, int], number: int) -> tuple[int, ...]:
+    return tuple(partition for partition, home in homes.items() if home == number)
+
+
+def _listed(names: Sequence[object]) -> str:
+    shown = ", ".join(map(str, names[:_LISTED_MAX]))
+    return f"{shown}, …" if len(names) > _LISTED_MAX else shown

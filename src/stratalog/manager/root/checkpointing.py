@@ -1,0 +1,66 @@
+"""What the checkpoint files of a root say of its partitions: how far recovery need not look, where logs
+start, and what may be read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from stratalog.manager.root.directory import LogDirectory
+from stratalog.storage.partition_log import PartitionLog
+from stratalog.types import TopicPartition
+
+__all__ = ["Checkpoints", "plan_checkpoints", "write_checkpoints"]
+
+Offsets = Mapping[TopicPartition, int]
+
+
+class Checkpoints(NamedTuple):
+    """The three files of a root."""
+
+    log_starts: Offsets
+    recovery_points: Offsets
+    high_watermarks: Offsets
+
+
+def plan_checkpoints(
+    old: Checkpoints, open_logs: Mapping[TopicPartition, PartitionLog], homes: Offsets, number: int
+) -> Checkpoints:
+    """What root ``number`` is to say. ``open_logs`` are those of its logs that are open; what was said of
+    others stays, unless ``homes`` has them in another root now."""
+
+    def merged(said: Offsets, new: Offsets) -> dict[TopicPartition, int]:
+        kept = {
+            place: offset
+            for place, offset in said.items()
+            if place not in open_logs and homes.get(place, number) == number
+        }
+        return dict(sorted({**kept, **new}.items()))
+
+    starts = {
+        place: log.log_start
+        for place, log in open_logs.items()
+        if log.log_start > log.segments[0].base_offset
+    }
+    recovery = {place: log.recovery_point for place, log in open_logs.items()}
+    marks = {place: log.high_watermark for place, log in open_logs.items()}
+    return Checkpoints(
+        merged(old.log_starts, starts),
+        merged(old.recovery_points, recovery),
+        merged(old.high_watermarks, marks),
+    )
+
+
+def write_checkpoints(
+    directory: LogDirectory,
+    open_logs: Mapping[TopicPartition, PartitionLog],
+    homes: Offsets,
+    number: int,
+) -> None:
+    """Say it on the disk."""
+    files = (directory.log_starts, directory.recovery_points, directory.high_watermarks)
+    planned = plan_checkpoints(
+        Checkpoints(*(each.offsets for each in files)), open_logs, homes, number
+    )
+    for file, offsets in zip(files, planned, strict=True):
+        file.write(offsets)

@@ -1,0 +1,241 @@
+"""One log directory: its lock, its identity, its checkpoints, and whether it was left in order.
+
+Whoever writes holds the lock, ours or Kafka's. The marker of an orderly stop is removed before any log is
+opened and written after all were closed well: a crash in between is never taken for an orderly stop.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from stratalog.errors import CorruptionError, StorageError, UsageError
+from stratalog.records.layout import INT32_MAX
+from stratalog.storage.files.filesystem import FileLock, FileSystem, replace_file
+from stratalog.storage.formats.checkpoints import decode_offsets, encode_offsets
+from stratalog.storage.formats.clean_shutdown import encode_clean_shutdown
+from stratalog.storage.formats.kafka_uuid import format_uuid, random_uuid
+from stratalog.storage.formats.meta_properties import (
+    MetaProperties,
+    decode_meta_properties,
+    encode_meta_properties,
+)
+from stratalog.storage.names import (
+    CLEAN_SHUTDOWN,
+    FOREIGN_ROOT_DIRS,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOCK,
+    LOG_START_CHECKPOINT,
+    META_PROPERTIES,
+    RECOVERY_CHECKPOINT,
+    TEMPORARY_SUFFIX,
+    parse_partition_dir,
+    parse_piece_name,
+    partition_dir_name,
+)
+from stratalog.types import TopicPartition
+
+__all__ = ["Checkpoint", "LogDirectory", "identity_of", "new_cluster_id", "read_small_file"]
+
+_SMALL_FILE_MAX: Final = 64 << 20
+#: What a crash in the first moments leaves: this is still a folder that was empty.
+_LEFTOVERS: Final = frozenset({LOCK, META_PROPERTIES + TEMPORARY_SUFFIX})
+
+
+class Checkpoint:
+    """One of the offset files in a root: read once, replaced as a whole."""
+
+    def __init__(self, file_system: FileSystem, root: str, name: str) -> None:
+        self._file_system = file_system
+        self._path = os.path.join(root, name)
+        self._written: dict[TopicPartition, int] | None = None
+        #: Why it could not be read, where it could not: Kafka, too, goes on without.
+        self.damage: CorruptionError | None = None
+        self.offsets: dict[TopicPartition, int] = {}
+        self.read()
+
+    def read(self) -> None:
+        """Take what the file says now."""
+        data = read_small_file(self._file_system, self._path)
+        self.offsets, self._written, self.damage = {}, None, None
+        if data is not None:
+            try:
+                self.offsets = decode_offsets(data)
+                self._written = dict(self.offsets)
+            except CorruptionError as error:
+                self.damage = error.located(path=self._path)
+
+    def of(self, place: TopicPartition) -> int:
+        """Of one partition; 0 where nothing is said, or nonsense."""
+        return max(self.offsets.get(place, 0), 0)
+
+    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Replace the file, unless it says so already."""
+        self.offsets = dict(offsets)
+        if self.offsets != self._written:
+            data = encode_offsets(self.offsets)
+            self._written = None  # from here on nobody knows, should it fail
+            replace_file(self._file_system, self._path, self._path + TEMPORARY_SUFFIX, data)
+            self._written = dict(self.offsets)
+
+    def forget(self, places: Iterable[TopicPartition]) -> None:
+        """Drop what is said of partitions that begin anew."""
+        gone = set(places)
+        if not gone.isdisjoint(self.offsets):
+            self.write({place: at for place, at in self.offsets.items() if place not in gone})
+
+
+class LogDirectory:
+    """A root that is open. For writing it is locked at once, and changed only from ``begin`` on."""
+
+    def __init__(self, root: str, file_system: FileSystem, *, read_only: bool = False) -> None:
+        self.root = root
+        self._file_system = file_system
+        self._lock: FileLock | None = None
+        self._look(may_make=not read_only)
+        if not read_only:
+            self._lock = file_system.lock(os.path.join(root, LOCK))
+        try:
+            # What another writer left is there only now: before the lock he may have been at it.
+            names = {entry.name for entry in file_system.list_dir(root)}
+            self.meta = self._read_meta()
+            self.recovery_points = Checkpoint(file_system, root, RECOVERY_CHECKPOINT)
+            self.log_starts = Checkpoint(file_system, root, LOG_START_CHECKPOINT)
+            self.high_watermarks = Checkpoint(file_system, root, HIGH_WATERMARK_CHECKPOINT)
+            self._has_marker = CLEAN_SHUTDOWN in names
+            #: Whether all its logs were closed well, as is also where there are none yet.
+            self.was_clean = self._has_marker or not self.partitions()
+        except BaseException:
+            self.release()
+            raise
+
+    def _look(self, *, may_make: bool) -> None:
+        """The root must be a log directory, or an empty folder, or can be made."""
+        try:
+            entries = self._file_system.list_dir(self.root)
+        except StorageError as error:
+            if not may_make or error.errno != errno.ENOENT:
+                raise
+            self._file_system.make_dir(self.root)
+            parent = os.path.dirname(os.path.normpath(self.root))
+            self._file_system.sync_dir(parent or os.curdir)
+            return
+        names = {entry.name for entry in entries}
+        is_log_directory = META_PROPERTIES in names or any(
+            entry.is_dir and parse_partition_dir(entry.name) is not None for entry in entries
+        )
+        # Pieces are staged before there is a commit, and it is the commit that makes the directory.
+        others = {name for name in names - _LEFTOVERS if parse_piece_name(name) is None}
+        if others and not is_log_directory:
+            raise UsageError(
+                f"{self.root} is not a log directory, and not empty: it holds {min(others)!r}, and "
+                "neither meta.properties nor a partition's folder"
+            )
+
+    def _read_meta(self) -> MetaProperties | None:
+        path = os.path.join(self.root, META_PROPERTIES)
+        data = read_small_file(self._file_system, path)
+        if data is None:
+            return None
+        try:
+            return decode_meta_properties(data)
+        except CorruptionError as error:
+            raise CorruptionError(
+                error.reason, error.detail, path=path,
+                advice="put back a copy of it: it says whose directory this is",
+            ) from None  # fmt: skip
+
+    @property
+    def directory_id(self) -> bytes | None:
+        return None if self.meta is None else self.meta.directory_id
+
+    @property
+    def damage(self) -> tuple[CorruptionError, ...]:
+        """The checkpoints that could not be read, and are taken for empty."""
+        checkpoints = (self.recovery_points, self.log_starts, self.high_watermarks)
+        return tuple(each.damage for each in checkpoints if each.damage is not None)
+
+    def begin(self, cluster_id: str, node_id: int, now_ms: int) -> None:
+        """From here on it is written to: it has an identity, and no marker of the last stop."""
+        if self.meta is None:
+            self._write_meta(MetaProperties(cluster_id, node_id, random_uuid()), now_ms)
+        if self._has_marker:
+            self._file_system.unlink(os.path.join(self.root, CLEAN_SHUTDOWN))
+            self._has_marker = False
+        # What a killed process left is seen, and not yet on the disk: nothing may be built on it before.
+        self._file_system.sync_dir(self.root)
+
+    def _write_meta(self, meta: MetaProperties, now_ms: int) -> None:
+        path = os.path.join(self.root, META_PROPERTIES)
+        when = datetime.fromtimestamp(now_ms / 1000, UTC)
+        text = encode_meta_properties(meta, written=when.strftime("%a %b %d %H:%M:%S UTC %Y"))
+        replace_file(self._file_system, path, path + TEMPORARY_SUFFIX, text)
+        self.meta = meta
+
+    def partitions(self) -> list[TopicPartition]:
+        """Every partition that has its folder here; those set aside by Kafka are left out."""
+        found = []
+        for entry in self._file_system.list_dir(self.root):
+            place = parse_partition_dir(entry.name)
+            if not entry.is_dir or entry.name in FOREIGN_ROOT_DIRS or place is None:
+                continue
+            # A number with zeros before it, or too large for one, names no partition; nor does a
+            # folder that is marked as deleted, moved or stray.
+            if place.partition <= INT32_MAX and partition_dir_name(place) == entry.name:
+                found.append(place)
+        return sorted(found)
+
+    def folder(self, place: TopicPartition) -> str:
+        return os.path.join(self.root, partition_dir_name(place))
+
+    def mark_clean(self) -> None:
+        """Everything here was closed well."""
+        path = os.path.join(self.root, CLEAN_SHUTDOWN)
+        replace_file(self._file_system, path, path + TEMPORARY_SUFFIX, encode_clean_shutdown())
+
+    def release(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+
+def new_cluster_id() -> str:
+    """For directories that belong to no cluster yet."""
+    return format_uuid(random_uuid())
+
+
+def read_small_file(file_system: FileSystem, path: str) -> bytes | None:
+    """A file as a whole; None where there is none."""
+    found = file_system.stat(path)
+    if found is None:
+        return None
+    if found.size > _SMALL_FILE_MAX:
+        raise CorruptionError("file_size", f"{found.size} bytes are too many for it", path=path)
+    file = file_system.open_readable(path)
+    try:
+        data = bytearray(found.size)
+        return bytes(data[: file.read_into(0, memoryview(data))])
+    finally:
+        file.close()
+
+
+def identity_of(directories: Sequence[LogDirectory]) -> tuple[str, int]:
+    """The cluster and the node that all directories belong to. Kafka, too, refuses to mix them."""
+    clusters: dict[str, str] = {}
+    nodes: dict[int, str] = {}
+    for directory in directories:
+        meta = directory.meta
+        if meta is not None and meta.cluster_id is not None:
+            clusters.setdefault(meta.cluster_id, directory.root)
+        if meta is not None and meta.node_id is not None:
+            nodes.setdefault(meta.node_id, directory.root)
+    for name, known in (("cluster.id", clusters), ("node.id", nodes)):
+        if len(known) > 1:
+            (one, here), (other, there) = list(known.items())[:2]
+            raise UsageError(
+                f"{here} and {there} do not belong together: {name} is {one} and {other}"
+            )
+    return next(iter(clusters), None) or new_cluster_id(), next(iter(nodes), 1)

@@ -1,0 +1,1 @@
+"""The jobs ``count`` and ``stat``."""

@@ -1,0 +1,1 @@
+"""The job ``export``: log directories as files in a table format."""

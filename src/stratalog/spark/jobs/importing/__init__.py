@@ -1,0 +1,1 @@
+"""The job ``import``: files as records of a topic."""

@@ -1,0 +1,1 @@
+"""The job ``mirror``: copy partitions with their offsets."""

@@ -1,0 +1,1 @@
+"""Write path: tasks stage pieces, the driver commits them once."""

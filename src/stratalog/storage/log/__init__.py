@@ -1,0 +1,1 @@
+"""An open log: its state, its lock, and what changes it: append, roll, flush, truncate, retain."""

@@ -1,0 +1,79 @@
+"""Take segments out of a folder in two steps: a rename, which is done at once, and a removal later.
+
+Who reads a segment meanwhile still has it. After a restart whatever carries ``.deleted`` is removed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from stratalog.clock import Clock
+from stratalog.storage.files.filesystem import FileSystem
+from stratalog.storage.log.guard import LogGuard
+from stratalog.storage.names import SEGMENT_KINDS, Stage, segment_file_name
+from stratalog.storage.producers.snapshot_files import SnapshotFiles
+from stratalog.storage.segment.segment import Segment
+
+__all__ = ["Removals", "rename_deleted"]
+
+
+class Removals:
+    """The files of one log that were set aside, and when they may go."""
+
+    def __init__(
+        self,
+        folder: str,
+        file_system: FileSystem,
+        clock: Clock,
+        guard: LogGuard,
+        snapshots: SnapshotFiles,
+    ) -> None:
+        self._folder = folder
+        self._file_system = file_system
+        self._clock = clock
+        self._guard = guard
+        self._snapshots = snapshots
+        self._waiting: list[tuple[int, list[str]]] = []
+
+    def remove(self, segments: Sequence[Segment], delay_ms: int) -> None:
+        """Set segments aside, in this order. Who reads them still can."""
+        paths: list[str] = []
+        try:
+            for segment in segments:
+                paths += rename_deleted(self._file_system, self._folder, segment.base_offset)
+                snapshot = self._snapshots.rename_deleted(segment.base_offset)
+                if snapshot is not None:
+                    paths.append(snapshot)
+            self._guard.synced(lambda: self._file_system.sync_dir(self._folder))
+        finally:
+            self.set_aside(paths, delay_ms)
+
+    def set_aside(self, paths: list[str], delay_ms: int) -> None:
+        """Remember files that carry their new names already."""
+        if paths:
+            self._waiting.append((self._clock.monotonic_ms() + delay_ms, paths))
+
+    def remove_due(self, *, all_of_them: bool) -> int:
+        """Remove the files that were set aside for long enough; how many."""
+        now = self._clock.monotonic_ms()
+        with self._guard.lock:
+            due = [paths for at, paths in self._waiting if all_of_them or at <= now]
+            self._waiting = [each for each in self._waiting if not all_of_them and each[0] > now]
+        for paths in due:
+            for path in paths:
+                self._file_system.unlink(path)
+        return sum(map(len, due))
+
+
+def rename_deleted(file_system: FileSystem, folder: str, base_offset: int) -> list[str]:
+    """Give the files of a segment their ``.deleted`` names; the new paths. The data file goes first:
+    without it the others mean nothing."""
+    renamed = []
+    for kind in SEGMENT_KINDS:
+        path = os.path.join(folder, segment_file_name(base_offset, kind))
+        if file_system.stat(path) is not None:
+            new = os.path.join(folder, segment_file_name(base_offset, kind, Stage.DELETED))
+            file_system.rename(path, new)
+            renamed.append(new)
+    return renamed

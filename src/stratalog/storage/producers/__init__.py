@@ -1,0 +1,1 @@
+"""Producer state: sequences, open transactions, snapshots, and rebuilding them from batches."""

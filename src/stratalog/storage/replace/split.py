@@ -1,0 +1,93 @@
+"""A segment whose offsets reach further than an index can say, made into several that do not.
+
+An index holds offsets as 31 bits above the segment's first. Brokers before 1.1 merged compacted segments
+without a look at that, and what they made can be read but not indexed. Its batches go into new segments as
+they are, by the steps of every replacement (``.cleaned``, ``.swap``, final), so that it can be interrupted
+anywhere. Indexes are not made here: recovery makes those that are missing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from stratalog.records.layout import INT32_MAX
+from stratalog.storage.files.file_copy import copy_range
+from stratalog.storage.files.filesystem import FileSystem, ReadableFile
+from stratalog.storage.log.removal import rename_deleted
+from stratalog.storage.names import FileKind, Stage, segment_file_name
+from stratalog.storage.segment.find import BatchPlace, places_from
+
+__all__ = ["SegmentPart", "plan_split", "split_segment"]
+
+
+class SegmentPart(NamedTuple):
+    """The bytes of a segment that become one of their own, and the offset that it is named by."""
+
+    base_offset: int
+    start: int
+    end: int
+
+
+def plan_split(base_offset: int, places: Iterable[BatchPlace]) -> list[SegmentPart]:
+    """Where to split, so that every batch ends within 31 bits of the start of its part.
+
+    The first part keeps the segment's own offset, also where no batch fits it and it stays empty: an
+    interrupted replacement tells what it replaces by the offsets that it covers.
+    """
+    parts = [SegmentPart(base_offset, 0, 0)]
+    next_offset = base_offset
+    for place in places:
+        part = parts[-1]
+        if place.last_offset - part.base_offset > INT32_MAX:
+            # Of a wrapper only the last offset is known; its records lie behind those before it.
+            lowest = max(next_offset, place.last_offset - INT32_MAX)
+            first = max(place.base_offset, lowest)
+            part = SegmentPart(first, place.position, place.position)
+            parts.append(part)
+        parts[-1] = part._replace(end=place.end_position)
+        next_offset = place.last_offset + 1
+    return parts
+
+
+def split_segment(
+    file_system: FileSystem, folder: str, base_offset: int, log: ReadableFile, size_bytes: int
+) -> list[int]:
+    """Replace a segment, every batch of which is sound, by its parts; their offsets. Of the old one the
+    next load removes what is left."""
+    parts = plan_split(base_offset, places_from(log, 0, size_bytes))
+    assert parts[-1].end == size_bytes, "every byte goes into one of the parts"
+    found = file_system.stat(_path(folder, base_offset))
+    for part in parts:
+        path = _path(folder, part.base_offset, Stage.CLEANED)
+        file_system.unlink(path)
+        file = file_system.open_writable(path, create=True)
+        try:
+            copy_range(log, part.start, part.end, file)
+            file.sync()
+        finally:
+            file.close()
+        if found is not None:
+            file_system.set_modified(path, found.modified_ms)
+    # The last first, and each on the disk before the one below it: a ``.swap`` is complete where nothing
+    # that is still ``.cleaned`` lies below it.
+    file_system.sync_dir(folder)
+    for part in reversed(parts):
+        _rename(file_system, folder, part, Stage.CLEANED, Stage.SWAP)
+        file_system.sync_dir(folder)
+    rename_deleted(file_system, folder, base_offset)
+    for part in parts:
+        _rename(file_system, folder, part, Stage.SWAP, Stage.LIVE)
+    file_system.sync_dir(folder)
+    return [part.base_offset for part in parts]
+
+
+def _path(folder: str, base_offset: int, stage: Stage = Stage.LIVE) -> str:
+    return os.path.join(folder, segment_file_name(base_offset, FileKind.LOG, stage))
+
+
+def _rename(
+    file_system: FileSystem, folder: str, part: SegmentPart, old: Stage, new: Stage
+) -> None:
+    file_system.rename(_path(folder, part.base_offset, old), _path(folder, part.base_offset, new))

@@ -1,0 +1,95 @@
+"""A look at the batch at one position of a data file: whether it is one, and which offsets it has."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Final, NamedTuple
+
+from stratalog.records import kernel
+from stratalog.records.columns import RegionDecoder, Selection
+from stratalog.records.layout import (
+    BATCH_HEADER_SIZE,
+    INT32_MAX,
+    INT64_MAX,
+    INT64_MIN,
+    LOG_OVERHEAD,
+    ROW_WIDTH,
+    SIZE_AT,
+    Check,
+    Column,
+    Row,
+)
+from stratalog.storage.segment.log_file import LogFile
+
+__all__ = [
+    "OffsetsBehind",
+    "first_in_wrapper",
+    "is_batch_at",
+    "is_sound_at",
+    "offsets_behind",
+]
+
+
+def is_batch_at(log_file: LogFile, position: int, offset: int, max_batch_bytes: int) -> bool:
+    """Whether a batch lies at a position, whole and with its CRC, that starts at or below ``offset``: then
+    whatever is at or above that lies there or behind it."""
+    head = log_file.file.read(position, LOG_OVERHEAD)
+    if len(head) < LOG_OVERHEAD:
+        return False
+    size = int.from_bytes(head[SIZE_AT:], "big", signed=True) + LOG_OVERHEAD
+    if not LOG_OVERHEAD < size <= min(max_batch_bytes, log_file.size - position):
+        return False
+    rows = memoryview(array("q", bytes(8 * ROW_WIDTH)))
+    data = log_file.file.read(position, size)
+    held, *_ = kernel.walk(data, 0, len(data), rows, Check.CRC)
+    if not held:
+        return False
+    base_offset: int = rows[Row.BASE_OFFSET]
+    first: int = base_offset if base_offset >= 0 else rows[Row.LAST_OFFSET]
+    return (log_file.base_offset or 0) <= first <= offset
+
+
+def is_sound_at(log_file: LogFile, position: int) -> bool:
+    """Whether the batch at a position matches its CRC. A writer may be at it: it is looked at twice."""
+    return any(is_batch_at(log_file, position, INT64_MAX, INT32_MAX) for _ in range(2))
+
+
+class OffsetsBehind(NamedTuple):
+    """What is known of the offsets behind a place: none is below ``first``, and a batch has none above
+    ``last``."""
+
+    first: int
+    last: int
+
+
+_UNKNOWN: Final = OffsetsBehind(-1, INT64_MAX)
+
+
+def offsets_behind(log_file: LogFile, position: int, next_offset: int | None) -> OffsetsBehind:
+    """The offsets of the batch at a position, by its header; of the segment behind, which begins at
+    ``next_offset``, where the file ends there."""
+    if log_file.is_v07:
+        return _UNKNOWN
+    room = log_file.size - position
+    if room <= 0:
+        return _UNKNOWN if next_offset is None else OffsetsBehind(next_offset, next_offset)
+    data = log_file.file.read(position, min(room, BATCH_HEADER_SIZE))
+    found, at, size, base_offset, _, _ = kernel.find_batch(data, 0, len(data), INT64_MIN, False)
+    if found <= 0 or at:
+        return _UNKNOWN
+    if base_offset < 0:
+        first = first_in_wrapper(log_file.file.read(position, min(room, size)))
+        return _UNKNOWN if first is None else OffsetsBehind(first, first)
+    return OffsetsBehind(base_offset, base_offset)
+
+
+def first_in_wrapper(data: bytes) -> int | None:
+    """The first offset of the messages in a wrapper, which its header does not tell; None where it cannot be
+    read."""
+    decoder = RegionDecoder(Selection(columns=Column.OFFSET, batch_rows=1))
+    decoder.decode(data, 0, len(data))
+    taken = decoder.take()
+    if not taken.rows:
+        return None
+    first: int = memoryview(taken.buffers[Column.OFFSET][0]).cast("B").cast("q")[0]
+    return first

@@ -1,0 +1,195 @@
+"""A partition as it can be read without changing a byte, also while its owner writes to it.
+
+Nothing is trusted that a writer may still be changing: the last segment is read up to its last whole batch,
+and its indexes are made anew in memory. What the writer has not finished is simply not there yet.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from stratalog.errors import CorruptionError, StorageError, UsageError
+from stratalog.records.layout import Check, Ending, Reason
+from stratalog.records.reasons import corruption
+from stratalog.storage.files.filesystem import FileSystem
+from stratalog.storage.log_config import LogConfig
+from stratalog.storage.names import FileKind, segment_file_name
+from stratalog.storage.producers.rebuild import Replay, aborted_by_segment, rebuild_producers
+from stratalog.storage.producers.snapshot_files import SnapshotFiles
+from stratalog.storage.producers.states import ProducerStates
+from stratalog.storage.replace.folder import FolderNames
+from stratalog.storage.replace.settle import (
+    LISTINGS_MAX,
+    check_segment_files,
+    read_settled,
+    swapped_kinds,
+)
+from stratalog.storage.segment.abandoned import find_leftovers
+from stratalog.storage.segment.batch_at import is_sound_at
+from stratalog.storage.segment.log_file import LogFile
+from stratalog.storage.segment.scan import SegmentScan, scan_segment
+from stratalog.storage.segment.sealed import SealedSegment
+from stratalog.storage.segment.sparse_index import IndexLimits
+from stratalog.storage.segment.torn_tail import judged
+from stratalog.storage.segment.txn_index import AbortedTxn
+from stratalog.storage.views.log_view import LogView, SegmentList
+
+__all__ = ["FolderView", "check_format", "folder_trace", "open_view"]
+
+_NEVER_MS: Final = 2**62
+
+
+class FolderView(NamedTuple):
+    """A log without its writer. Where the last segment goes on behind ``damage``, and not behind what
+    its writer is still at, the log ends there for us and nobody knows what follows."""
+
+    view: LogView
+    damage: CorruptionError | None = None
+
+
+def open_view(
+    folder: str,
+    file_system: FileSystem,
+    *,
+    log_start: int = 0,
+    config: LogConfig | None = None,
+    now_ms: int,
+) -> FolderView:
+    """The partition in ``folder`` as it is now. The high watermark is the end: who replicates it
+    elsewhere is not known here. A damaged middle shows when it is read."""
+    config = config or LogConfig()
+    limits = IndexLimits(config.index_interval_bytes, config.segment_index_bytes)
+    for _ in range(LISTINGS_MAX - 1):
+        try:
+            return _open(folder, file_system, limits, log_start, now_ms)
+        except StorageError as error:
+            # Retention may take a segment away between the listing and the opening.
+            if error.errno != errno.ENOENT:
+                raise
+    return _open(folder, file_system, limits, log_start, now_ms)
+
+
+def check_format(folder: str, file_system: FileSystem) -> None:
+    """UsageError where the folder's segments are of a format that is only read, and not here."""
+    entries = file_system.list_dir(folder)
+    _check_format(folder, FolderNames.of(entry.name for entry in entries if entry.is_file))
+
+
+def _check_format(folder: str, names: FolderNames) -> None:
+    if names.bases(FileKind.V07) and not names.bases():
+        raise UsageError(f"{folder} is of Kafka 0.7, which is only read, by stratalog.scan")
+
+
+def folder_trace(folder: str, file_system: FileSystem) -> tuple[tuple[str, int], ...]:
+    """The data files and the size of the last: as long as it is the same, nothing was appended."""
+    names = FolderNames.of(entry.name for entry in file_system.list_dir(folder) if entry.is_file)
+    bases = names.bases()
+    listed = [(segment_file_name(base, FileKind.LOG), 0) for base in bases]
+    if listed:
+        name = listed[-1][0]
+        found = file_system.stat(os.path.join(folder, name))
+        listed[-1] = (name, -1 if found is None else found.size)
+    return tuple(listed)
+
+
+def _aborted_finder(
+    segments: Callable[[], list[SealedSegment]],
+) -> Callable[[int], tuple[AbortedTxn, ...]]:
+    """Looks through the batches of all when it is first asked, in segments of its own: those that ask hold
+    it, and in a ring of the two their files would stay open."""
+    found: dict[int, tuple[AbortedTxn, ...]] = {}
+
+    def find(base_offset: int) -> tuple[AbortedTxn, ...]:
+        if not found:
+            made = segments()
+            try:
+                found.update(aborted_by_segment(made))
+            finally:
+                for each in made:
+                    each.close()
+        return found[base_offset]
+
+    return find
+
+
+def _open(
+    folder: str, file_system: FileSystem, limits: IndexLimits, log_start: int, now_ms: int
+) -> FolderView:
+    settled = read_settled(file_system, folder)
+    check_segment_files(folder, settled.entries)
+    names = settled.names
+
+    def sealed(base: int, size_bytes: int) -> SealedSegment:
+        swapped = swapped_kinds(base, settled.swapped)
+        segment = SealedSegment(file_system, folder, base, limits, size_bytes, swapped=swapped)
+        segment.listed_bytes = size_bytes
+        return segment
+
+    segments: list[SealedSegment] = []
+    for base in names.bases():
+        segment = sealed(base, 0)
+        path = segment.path(FileKind.LOG)
+        found = file_system.stat(path)
+        if found is None:
+            raise StorageError("gone while the folder was read", path=path, errno=errno.ENOENT)
+        segment.size_bytes = segment.listed_bytes = found.size
+        segments.append(segment)
+    if not segments:
+        _check_format(folder, names)
+        empty = SealedSegment(file_system, folder, log_start, limits, 0)
+        view = LogView(SegmentList([empty]), log_start, log_start, 0, log_start, log_start)
+        return FolderView(view)
+    for segment in find_leftovers(segments):
+        segments.remove(segment)
+    last = segments[-1]
+    listed = [(each.base_offset, each.size_bytes) for each in segments[:-1]]
+
+    find_aborted = _aborted_finder(lambda: [sealed(*each) for each in listed])
+    for segment in segments[:-1]:
+        segment.find_aborted = find_aborted
+    # The last segment is walked from its start: of what its writer keeps in memory, its indexes and
+    # its aborted transactions, the files may know nothing yet.
+    producers = ProducerStates()
+    snapshots = SnapshotFiles(file_system, folder, names.files.values())
+    first = min(max(log_start, segments[0].base_offset), last.base_offset)
+    rebuild_producers(
+        producers, snapshots, segments, first, last.base_offset,
+        now_ms=now_ms, ttl_ms=_NEVER_MS, keep=True,
+    )  # fmt: skip
+    aborted: list[AbortedTxn] = []
+    replay = Replay(producers, start=last.base_offset, aborted=aborted.append)
+    found_end = scan_segment(
+        last.log, last.base_offset, limits, last.size_bytes,
+        check=Check.ORDER, expected_offset=last.base_offset, seen=replay.seen,
+    )  # fmt: skip
+    file_size = last.size_bytes
+    valid_bytes, log_end = found_end.valid_bytes, found_end.next_offset
+    if found_end.pause.reason == Reason.OFFSET_ORDER:
+        # No CRC covers an offset: which of two batches is out of order cannot be told. Neither is shown.
+        valid_bytes, log_end = found_end.last_position, found_end.last_expected
+        found_end.index.truncate(log_end)
+    last.take_end(valid_bytes, found_end.index, aborted)
+    start = min(max(log_start, segments[0].base_offset), log_end)
+    producers.on_high_watermark(log_end)
+    unstable = producers.first_unstable_offset(log_end)
+    stable = log_end if unstable is None else max(min(unstable, log_end), start)
+    view = LogView(SegmentList(segments), start, log_end, last.size_bytes, log_end, stable)
+    return FolderView(view, _damage(last, found_end, file_size))
+
+
+def _damage(segment: SealedSegment, found: SegmentScan, file_size: int) -> CorruptionError | None:
+    """What the last segment ends in, where that is not its end: bytes that no writer leaves, or a batch
+    that seems cut off while sound ones follow it."""
+    path = segment.path(FileKind.LOG)
+    log_file = LogFile(path, segment.log, file_size, segment.base_offset, is_v07=False)
+    pause = judged(log_file, found.pause)
+    if pause.ending == Ending.CORRUPT:
+        return pause.error().located(path=path)
+    # Headers alone were read, and no CRC covers a size: one that is wrong passes for the end.
+    last = found.last_position
+    if last >= found.valid_bytes or is_sound_at(log_file, last):
+        return None
+    return corruption(Reason.CRC_MISMATCH, last).located(path=path)
