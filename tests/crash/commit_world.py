@@ -13,7 +13,8 @@ from typing import NamedTuple, Protocol
 from stratalog.clock import Clock
 from stratalog.errors import StorageError
 from stratalog.inspect.scan import scan
-from stratalog.manager.commits.commits import CommitResult, TopicPlan, commit_pieces
+from stratalog.manager.commit_pieces import commit_pieces
+from stratalog.manager.commits.commits import CommitResult, TopicPlan
 from stratalog.manager.logs import open_logs
 from stratalog.records.builder import BatchOptions, build_batch
 from stratalog.records.model import Record

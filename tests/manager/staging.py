@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from stratalog.clock import Clock
 from stratalog.inspect.scan import scan
-from stratalog.manager.commits.commits import CommitResult, TopicPlan, commit_pieces
+from stratalog.manager.commit_pieces import commit_pieces
+from stratalog.manager.commits.commits import CommitResult, TopicPlan
 from stratalog.records.builder import BatchBuilder, BatchOptions, rows_of_records
 from stratalog.records.model import Record
 from stratalog.storage.commits.key import CommitKey

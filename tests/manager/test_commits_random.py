@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from stratalog.inspect.partition.sources import find_sources
 from stratalog.inspect.verify import verify_file
-from stratalog.manager.commits.commits import TopicPlan, commit_pieces
+from stratalog.manager.commit_pieces import commit_pieces
+from stratalog.manager.commits.commits import TopicPlan
 from stratalog.manager.logs import open_logs
 from stratalog.records.builder import BatchBuilder, BatchOptions, rows_of_records
 from stratalog.records.layout import Codec

@@ -7,6 +7,7 @@ The second half plants a violation of every rule in a copy and wants it found.
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,76 @@ MAY_IMPORT |= {
     "__init__": BELOW_CLI,
     "__main__": {"cli"},
 }
+
+# Within a package: which sub-package or module may import which. Each may import only those above it in its
+# table, so there are no cycles.
+WITHIN: dict[str, dict[str, set[str]]] = {
+    "storage": {
+        "names": set(),
+        "config_kinds": set(),
+        "log_config": {"config_kinds"},
+        "files": {"names"},
+        "formats": {"files", "log_config", "names"},
+        "segment": {"files", "formats", "names"},
+        "epochs": {"files", "formats", "names", "segment"},
+        "producers": {"files", "names", "segment"},
+        "replace": {"files", "names", "segment"},
+        "admission": {"log_config", "producers"},
+        "recovery": {"epochs", "files", "formats", "names", "producers", "replace", "segment"},
+        "views": {"files", "formats", "log_config", "names", "producers", "replace", "segment"},
+        "commits": {"files", "formats", "log_config", "names", "segment", "views"},
+        "log": {
+            "admission", "commits", "epochs", "files", "log_config", "names", "producers", "recovery",
+            "replace", "segment", "views",
+        },
+        "partition_log": {
+            "admission", "epochs", "files", "log", "log_config", "names", "producers", "recovery",
+            "segment", "views",
+        },
+    },
+    "inspect": {
+        "file": set(),
+        "check": {"file"},
+        "partition": {"file", "check"},
+        "range": {"file", "partition"},
+        "count": {"file", "partition", "range"},
+        "scan": {"file", "partition", "range"},
+        "verify": {"file", "check", "partition"},
+    },
+    "manager": {
+        "root": set(),
+        "read": {"root"},
+        "write": {"root", "read"},
+        "commits": {"root"},
+        "scheduler": set(),
+        "open_partitions": {"root", "scheduler"},
+        "logs": {"root", "read", "write", "commits", "scheduler", "open_partitions"},
+        "commit_pieces": {"root", "commits", "logs"},
+    },
+    "spark": {
+        "java": set(),
+        "masters": set(),
+        "options": set(),
+        "worker": set(),
+        "write": {"options", "worker"},
+        "read": {"options", "worker", "write"},
+        "pushdown": {"options", "read"},
+        "source": {"options", "read", "worker", "write"},
+        "session": {"java", "masters", "source", "worker"},
+        "jobs": {"options", "pushdown", "worker", "write"},
+        "__init__": {"pushdown", "session", "source", "worker"},
+    },
+    "spark.jobs": {
+        "run": set(),
+        "counting": {"run"},
+        "exporting": {"run"},
+        "importing": {"run"},
+        "mirroring": {"run"},
+        "verifying": {"run"},
+        "__init__": {"counting", "exporting", "importing", "mirroring", "verifying"},
+    },
+}  # fmt: skip
+MODULES_MAX = 20
 
 # Parsers take buffers and return values: they do not open, wait, read a clock, or speak.
 PURE = {"records", "protocol"}
@@ -74,6 +145,49 @@ def layer_findings(modules: dict[str, Module]) -> list[str]:
             if other not in MAY_IMPORT[module.unit] | {module.unit}:
                 findings.append(f"{each}: {module.unit} may not know {other}")
     return findings
+
+
+def part_of(module: str, package: str) -> str | None:
+    """The sub-package or module of ``package`` that a module belongs to; None if it lies elsewhere."""
+    rest = f"{module}.".removeprefix(f"{PACKAGE}.{package}.")
+    if rest == f"{module}.":
+        return None
+    return rest.split(".")[0] or "__init__"
+
+
+def part_findings(modules: dict[str, Module]) -> list[str]:
+    findings = []
+    for package, may_import in WITHIN.items():
+        for module in modules.values():
+            part = part_of(module.name, package)
+            if part is None:
+                continue
+            if part not in may_import:
+                if part != "__init__":
+                    findings.append(f"{module.name}: add {part} to the table of {package}")
+                continue
+            for each in module.imports:
+                other = part_of(each.name, package)
+                if other not in (None, part, "__init__") and other not in may_import[part]:
+                    findings.append(f"{each}: within {package}, {part} may not import {other}")
+    return findings
+
+
+def size_findings(modules: dict[str, Module]) -> list[str]:
+    folders = Counter(module.path.parent for module in modules.values())
+    return [
+        f"{folder.name}: {count} modules, at most {MODULES_MAX}: make sub-packages"
+        for folder, count in folders.items()
+        if count > MODULES_MAX
+    ]
+
+
+def docstring_findings(modules: dict[str, Module]) -> list[str]:
+    return [
+        f"{module.name} has no docstring: say what it is for"
+        for module in modules.values()
+        if module.path.suffix == ".py" and not ast.get_docstring(ast.parse(module.path.read_text()))
+    ]
 
 
 def purity_findings(modules: dict[str, Module]) -> list[str]:
@@ -119,7 +233,15 @@ def drawer_findings(modules: dict[str, Module]) -> list[str]:
     ]
 
 
-CHECKS = [layer_findings, purity_findings, weight_findings, drawer_findings]
+CHECKS = [
+    layer_findings,
+    part_findings,
+    size_findings,
+    docstring_findings,
+    purity_findings,
+    weight_findings,
+    drawer_findings,
+]
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -135,17 +257,31 @@ def test_source_tree_has_no_findings(check):
         (layer_findings, "records/a.py", "import stratalog.storage.b", "may not know storage"),
         (layer_findings, "records/a.py", "from stratalog import storage", "may not know storage"),
         (layer_findings, "errors.py", "from stratalog.types import Offset", "may not know types"),
-        (layer_findings, "storage/b.py", "def f():\n  import stratalog.cli", "may not know cli"),
+        (
+            layer_findings,
+            "storage/log/b.py",
+            "def f():\n  import stratalog.cli",
+            "may not know cli",
+        ),
         (layer_findings, "inspect/c.py", "from stratalog import scan", "may not know __init__"),
         (layer_findings, "records/k.pyx", "from stratalog.storage.b cimport x", "know storage"),
         (layer_findings, "attic/d.py", "", "not on the ladder"),
+        (
+            part_findings,
+            "storage/files/f.py",
+            "import stratalog.storage.log.g",
+            "may not import log",
+        ),
+        (part_findings, "storage/attic/f.py", "", "add attic to the table of storage"),
+        (part_findings, "spark/jobs/run/f.py", "import stratalog.spark.jobs.counting.g", "may not"),
+        (docstring_findings, "storage/files/f.py", "import os", "has no docstring"),
         (purity_findings, "records/a.py", "import os", "does no I/O"),
         (purity_findings, "records/a.py", "from os.path import join", "does no I/O"),
         (purity_findings, "records/a.py", "def f():\n  import time", "does no I/O"),
         (purity_findings, "records/a.py", "def f(p):\n  return open(p)", "calls open()"),
         (purity_findings, "protocol/e.py", "async def f(): ...", "never waits"),
         (purity_findings, "records/k.pyx", "from libc.stdio cimport printf", "does no I/O"),
-        (purity_findings, "storage/b.py", "import asyncio", "asynchronous"),
+        (purity_findings, "storage/log/b.py", "import asyncio", "asynchronous"),
         (weight_findings, "__init__.py", "import pyarrow", "brings in pyarrow"),
         (weight_findings, "__init__.py", "from stratalog.records.a import f", "a → pyarrow"),
         (weight_findings, "cli/main.py", "import stratalog.records.a", "a → pyarrow"),
@@ -158,11 +294,26 @@ def test_planted_violation_is_found(tmp_path, check, path, text, finding):
     tree = _plant(tmp_path)
     assert check(read_modules(tree)) == []
     target = tree / PACKAGE / path
-    target.parent.mkdir(exist_ok=True)
+    target.parent.mkdir(exist_ok=True, parents=True)
     target.write_text(text)
     if check is weight_findings and "pyarrow" not in text:
         (tree / PACKAGE / "records/a.py").write_text("import pyarrow as pa")
     assert any(finding in each for each in check(read_modules(tree))), check(read_modules(tree))
+
+
+def test_folder_with_too_many_modules_is_found(tmp_path):
+    tree = _plant(tmp_path)
+    for number in range(MODULES_MAX):
+        (tree / PACKAGE / f"records/m{number}.py").write_text('"""Fine."""\n')
+    assert any("make sub-packages" in each for each in size_findings(read_modules(tree)))
+
+
+@pytest.mark.parametrize("package", WITHIN)
+def test_tables_have_no_cycles(package):
+    above: set[str] = set()
+    for part, may_import in WITHIN[package].items():
+        assert may_import <= above, f"{package}.{part} may import what stands below it in the table"
+        above.add(part)
 
 
 @pytest.mark.parametrize(
@@ -173,15 +324,16 @@ def test_planted_violation_is_found(tmp_path, check, path, text, finding):
         ("__init__.py", "def scan():\n  import pyarrow"),
         ("__init__.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n  import pyarrow"),
         ("cli/main.py", "import click"),
-        ("storage/b.py", "import os, time\nfrom stratalog import errors, records"),
+        ("storage/log/b.py", "import os, time\nfrom stratalog import errors, records"),
+        ("storage/log/b.py", "from stratalog.storage.files.f import g"),
         ("broker/f.py", "import asyncio\nfrom stratalog.manager import x"),
     ],
 )
 def test_allowed_import_is_not_a_finding(tmp_path, path, text):
     tree = _plant(tmp_path)
     target = tree / PACKAGE / path
-    target.parent.mkdir(exist_ok=True)
-    target.write_text(text)
+    target.parent.mkdir(exist_ok=True, parents=True)
+    target.write_text(f'"""Fine."""\n{text}')
     modules = read_modules(tree)
     assert [finding for check in CHECKS for finding in check(modules)] == []
 
@@ -191,8 +343,8 @@ def _plant(folder: Path) -> Path:
         path = folder / PACKAGE / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text('"""Fine."""\n')
-    for name in ("storage", "inspect", "protocol", "manager"):
+    for name in ("storage", "inspect", "protocol", "manager", "storage/log", "spark/jobs/counting"):
         path = folder / PACKAGE / name / "__init__.py"
-        path.parent.mkdir()
-        path.write_text("")
+        path.parent.mkdir(parents=True)
+        path.write_text('"""Fine."""\n')
     return folder

@@ -424,7 +424,7 @@ class Logs:
         threads: int = 1,
     ) -> CommitResult:
         """Put pieces that tasks have staged in the first directory into its logs, all of them once; see
-        ``manager.commits.commit_pieces``, which opens the directory for just that."""
+        ``manager.commit_pieces``, which opens the directory for just that."""
         self._check_writable()
         with self._lock:
             return self._commits[0].commit(key, pieces, topics, threads=threads)

@@ -12,7 +12,7 @@ from stratalog.manager.root.catalogue import Catalogue
 from stratalog.manager.root.checkpointing import write_checkpoints
 from stratalog.manager.root.directory import LogDirectory
 from stratalog.manager.root.recoveries import OnRecovery, Recoveries
-from stratalog.manager.upkeep import Upkeep
+from stratalog.manager.scheduler import Upkeep
 from stratalog.records.layout import INT64_MAX
 from stratalog.storage.files.filesystem import FileSystem
 from stratalog.storage.files.forks import check_forks, fork_count

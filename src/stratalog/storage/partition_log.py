@@ -364,6 +364,12 @@ class PartitionLog:
     def epochs(self) -> tuple[EpochEntry, ...]:
         return self._state.epochs.entries
 
+    @property
+    def latest_epoch(self) -> int:
+        """The leader epoch that further appends carry: that of the last leader, 0 if there was none."""
+        entries = self._state.epochs.entries
+        return entries[-1].epoch if entries else 0
+
     def assign_epoch(self, epoch: int, start_offset: int | None = None) -> None:
         """Become the leader of an epoch: it writes from the end on, or from ``start_offset``."""
         with self._state.guard.changing():

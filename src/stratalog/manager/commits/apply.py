@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from stratalog.manager.commits.compare import Reached
-from stratalog.manager.write.transactions import latest_epoch
 from stratalog.records.layout import ROW_WIDTH, Row
 from stratalog.records.restamp import assign_offsets
 from stratalog.storage.commits.piece import Piece
@@ -57,7 +56,7 @@ def append_rest(
 def _adopt(log: PartitionLog, root: str, piece: Piece) -> bool:
     link = piece_file_name(piece.parsed_name._replace(stage=PieceStage.LINKED))
     staged = StagedFile(os.path.join(root, piece.name), os.path.join(root, link), piece.size_bytes)
-    return log.adopt(staged, leader_epoch=latest_epoch(log)) is not None
+    return log.adopt(staged, leader_epoch=log.latest_epoch) is not None
 
 
 def _append(
@@ -71,7 +70,7 @@ def _append(
         begun = position
         while not windows.is_over:
             window = _next_window(windows, log)
-            assign_offsets(window.data, next_offset=log.log_end, leader_epoch=latest_epoch(log))
+            assign_offsets(window.data, next_offset=log.log_end, leader_epoch=log.latest_epoch)
             log.append_as_follower(window.data)
             # The log has these bytes now. Without this, a commit would take memory twice.
             file.forget(window.position, len(window.data))

@@ -8,15 +8,13 @@ what is missing. Our readers see all of a commit or nothing of it. ``docs/adr/00
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final
 
-from stratalog.clock import SYSTEM_CLOCK, Clock
+from stratalog.clock import Clock
 from stratalog.errors import (
-    LockedError,
     StorageError,
     StratalogError,
     UnknownPartitionError,
@@ -43,26 +41,17 @@ from stratalog.storage.commits.records import (
 from stratalog.storage.files.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.formats.partition_metadata import new_topic_id
 from stratalog.storage.log_config import LogConfig
-from stratalog.storage.names import LOCK, parse_piece_name
+from stratalog.storage.names import parse_piece_name
 from stratalog.storage.partition_log import PartitionLog
 from stratalog.types import TopicPartition
-
-if TYPE_CHECKING:
-    from stratalog.manager.logs import Logs
 
 __all__ = [
     "CommitResult",
     "DirectoryCommits",
     "TopicPlan",
-    "commit_pieces",
     "discard_pieces",
-    "wait_for_lock",
-    "when_unlocked",
 ]
 
-T = TypeVar("T")
-
-_POLL_S: Final = 0.02
 #: Above so many pieces of commits that are not done, their ages are looked at now and then only.
 _AGES_AT_ONCE: Final = 64
 _AGES_EVERY: Final = 16
@@ -100,87 +89,6 @@ class CommitResult:
             if span.place == (topic, partition):
                 return span.first_offset, span.last_offset
         return None
-
-
-def commit_pieces(
-    root: str | os.PathLike[str],
-    key: CommitKey,
-    pieces: Iterable[Piece],
-    *,
-    topics: Mapping[str, TopicPlan] | None = None,
-    file_system: FileSystem | None = None,
-    clock: Clock = SYSTEM_CLOCK,
-    lock_timeout_s: float = 10.0,
-    threads: int = 1,
-) -> CommitResult:
-    """Put pieces into the logs of the directory that they were staged in, all of them once.
-
-    Called again with the same key, it finds that and does nothing. ``topics`` are those to create where they
-    are not there. Where another commit is under way it is waited for; where a broker or another writer has
-    the directory open for longer than ``lock_timeout_s``, LockedError. What cannot be is refused before
-    anything has changed; an error that comes later says that the commit will happen. ``threads`` is how many
-    partitions are worked on at once.
-    """
-    listed = list(pieces)
-    logs = _opened(os.fspath(root), file_system or OsFileSystem(), clock, lock_timeout_s)
-    try:
-        result = logs.commit(key, listed, topics, threads=threads)
-    except BaseException as error:
-        try:
-            logs.close()
-        except StratalogError as second:
-            error.add_note(f"and the log directory could not be closed in order: {second}")
-        raise
-    try:
-        logs.close()
-    except StratalogError as error:
-        error.add_note(
-            "the commit itself is done: do not write it again"
-            if key.is_fresh
-            else "the commit itself is done: a second try finds that"
-        )
-        raise
-    return result
-
-
-def _opened(root: str, file_system: FileSystem, clock: Clock, lock_timeout_s: float) -> Logs:
-    from stratalog.manager.logs import open_logs
-
-    return when_unlocked(
-        lambda: open_logs(root, file_system=file_system, clock=clock), lock_timeout_s
-    )
-
-
-def when_unlocked(opened: Callable[[], T], timeout_s: float) -> T:
-    """Open something that is locked while it is open. Who only commits is soon done; Kafka, or a process
-    that keeps the directory open, is not."""
-    until = time.monotonic() + timeout_s
-    while True:
-        try:
-            return opened()
-        except LockedError as error:
-            if time.monotonic() >= until:
-                raise LockedError(
-                    f"a broker or another writer has had this directory open for {timeout_s:g} s: "
-                    "stop it, or write through it",
-                    path=error.path,
-                    errno=error.errno,
-                ) from None
-        time.sleep(_POLL_S)
-
-
-def wait_for_lock(
-    root: str | os.PathLike[str],
-    *,
-    timeout_s: float,
-    file_system: FileSystem | None = None,
-) -> None:
-    """Wait until nobody writes to the directory; LockedError where somebody stays. For those who are about
-    to do long work for a commit: the commit itself asks again."""
-    files = file_system or OsFileSystem()
-    path = os.path.join(os.fspath(root), LOCK)
-    if files.stat(path) is not None:
-        when_unlocked(lambda: files.lock(path), timeout_s).close()
 
 
 def discard_pieces(
@@ -258,7 +166,7 @@ class DirectoryCommits:
         *,
         threads: int = 1,
     ) -> CommitResult:
-        """See :func:`commit_pieces`."""
+        """See :func:`stratalog.manager.commit_pieces.commit_pieces`."""
         self.settle()
         listed = ordered_pieces(key, pieces)
         state = self._journal.state

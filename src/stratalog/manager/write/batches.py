@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stratalog.errors import UsageError
-from stratalog.manager.write.transactions import latest_epoch
 from stratalog.records import kernel
 from stratalog.records.builder import BatchBuilder, BatchOptions
 from stratalog.records.layout import BATCH_HEADER_SIZE, Codec
@@ -76,7 +75,7 @@ def append_rows(
         row = builder.append(rows, row=row, out_bytes_max=sizes.piece_bytes)
         if transaction is not None:
             transaction.begin_write()
-        result = log.append(builder.out, leader_epoch=latest_epoch(log))
+        result = log.append(builder.out, leader_epoch=log.latest_epoch)
         if transaction is not None:
             transaction.advance(place, builder.next_sequence)
         written(result)

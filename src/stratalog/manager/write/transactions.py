@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 from stratalog.errors import (
     CorruptionError,
@@ -42,10 +42,13 @@ from stratalog.storage.partition_log import AppendResult, PartitionLog
 from stratalog.storage.producers.states import Origin
 from stratalog.types import TopicPartition
 
-if TYPE_CHECKING:
-    from stratalog.manager.logs import Logs
-
-__all__ = ["JournalEntry", "Transaction", "TransactionJournal", "TransactionState", "latest_epoch"]
+__all__ = [
+    "JournalEntry",
+    "Transaction",
+    "TransactionJournal",
+    "TransactionState",
+    "TransactionalLogs",
+]
 
 _COORDINATOR_EPOCH: Final = 0
 _BATCH_BYTES: Final = 128 << 10
@@ -172,13 +175,33 @@ def _append_marker(log: PartitionLog, entry: JournalEntry, *, is_commit: bool, n
         producer_epoch=entry.producer_epoch,
         coordinator_epoch=_COORDINATOR_EPOCH,
     )
-    log.append(marker, leader_epoch=latest_epoch(log), origin=Origin.COORDINATOR)
+    log.append(marker, leader_epoch=log.latest_epoch, origin=Origin.COORDINATOR)
 
 
-def latest_epoch(log: PartitionLog) -> int:
-    """The epoch that goes on being written: who led last, leads."""
-    epochs = log.epochs
-    return epochs[-1][0] if epochs else 0
+class TransactionalLogs(Protocol):
+    """What a transaction asks of the logs that it writes to."""
+
+    def append_within(
+        self,
+        transaction: Transaction,
+        topic: str,
+        data: Any,
+        *,
+        partition: int | None,
+        codec: Codec | str,
+        level: int | None,
+        batch_bytes: int,
+    ) -> list[AppendResult]:
+        """Append records as part of the transaction."""
+
+    def partition(self, topic: str, partition: int = 0) -> PartitionLog:
+        """Return the log of one partition."""
+
+    def now_ms(self) -> int:
+        """Return the time of the logs' clock."""
+
+    def forget(self, transaction: Transaction) -> None:
+        """Drop a transaction that has ended."""
 
 
 class Transaction:
@@ -189,7 +212,7 @@ class Transaction:
     ``abort`` may be called again; opening the logs anew finishes it, too.
     """
 
-    def __init__(self, logs: Logs, journal: TransactionJournal) -> None:
+    def __init__(self, logs: TransactionalLogs, journal: TransactionJournal) -> None:
         self._logs = logs
         self._journal = journal
         self._lock = threading.RLock()

@@ -22,12 +22,12 @@ from pyspark.sql.datasource import (
 
 from stratalog.clock import SYSTEM_CLOCK
 from stratalog.errors import CorruptionError, StratalogError, UsageError
+from stratalog.manager.commit_pieces import commit_pieces
 from stratalog.manager.commits.commits import (
     TopicPlan,
-    commit_pieces,
     discard_pieces,
-    wait_for_lock,
 )
+from stratalog.manager.root.lock_wait import wait_for_lock
 from stratalog.spark.options.write_options import WriteOptions
 from stratalog.spark.worker.errors import in_one_sentence
 from stratalog.spark.write.plan import SinkPlan, check_sink_schema, plan_sink

@@ -5,17 +5,16 @@ Who reads a segment meanwhile still has it. After a restart whatever carries ``.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 from stratalog.clock import Clock
 from stratalog.storage.files.filesystem import FileSystem
 from stratalog.storage.log.guard import LogGuard
-from stratalog.storage.names import SEGMENT_KINDS, Stage, segment_file_name
 from stratalog.storage.producers.snapshot_files import SnapshotFiles
+from stratalog.storage.replace.swap import rename_deleted
 from stratalog.storage.segment.segment import Segment
 
-__all__ = ["Removals", "rename_deleted"]
+__all__ = ["Removals"]
 
 
 class Removals:
@@ -64,16 +63,3 @@ class Removals:
             for path in paths:
                 self._file_system.unlink(path)
         return sum(map(len, due))
-
-
-def rename_deleted(file_system: FileSystem, folder: str, base_offset: int) -> list[str]:
-    """Give the files of a segment their ``.deleted`` names; the new paths. The data file goes first:
-    without it the others mean nothing."""
-    renamed = []
-    for kind in SEGMENT_KINDS:
-        path = os.path.join(folder, segment_file_name(base_offset, kind))
-        if file_system.stat(path) is not None:
-            new = os.path.join(folder, segment_file_name(base_offset, kind, Stage.DELETED))
-            file_system.rename(path, new)
-            renamed.append(new)
-    return renamed

@@ -14,13 +14,13 @@ from stratalog.storage.epochs.epoch_scan import EpochCheck, EpochsFound
 from stratalog.storage.files.failed_sync import note_failed_sync, rewrite
 from stratalog.storage.files.file_copy import copy_range
 from stratalog.storage.files.filesystem import WritableFile
-from stratalog.storage.log.removal import rename_deleted
 from stratalog.storage.names import FileKind
 from stratalog.storage.producers.rebuild import Replay, rebuild_producers
 from stratalog.storage.producers.snapshot_files import SnapshotFiles
 from stratalog.storage.producers.states import ProducerStates
 from stratalog.storage.recovery.report import Cut, LoadOptions, LoadReport
 from stratalog.storage.replace.split import split_segment
+from stratalog.storage.replace.swap import rename_deleted
 from stratalog.storage.segment.abandoned import is_blank
 from stratalog.storage.segment.activate import overwrite
 from stratalog.storage.segment.log_file import Window

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from stratalog.records.layout import INT32_MAX
 from stratalog.storage.files.file_copy import copy_range
 from stratalog.storage.files.filesystem import FileSystem, ReadableFile
-from stratalog.storage.log.removal import rename_deleted
 from stratalog.storage.names import FileKind, Stage, segment_file_name
+from stratalog.storage.replace.swap import swap_segments
 from stratalog.storage.segment.find import BatchPlace, places_from
 
 __all__ = ["SegmentPart", "plan_split", "split_segment"]
@@ -70,24 +70,10 @@ def split_segment(
             file.close()
         if found is not None:
             file_system.set_modified(path, found.modified_ms)
-    # The last first, and each on the disk before the one below it: a ``.swap`` is complete where nothing
-    # that is still ``.cleaned`` lies below it.
-    file_system.sync_dir(folder)
-    for part in reversed(parts):
-        _rename(file_system, folder, part, Stage.CLEANED, Stage.SWAP)
-        file_system.sync_dir(folder)
-    rename_deleted(file_system, folder, base_offset)
-    for part in parts:
-        _rename(file_system, folder, part, Stage.SWAP, Stage.LIVE)
-    file_system.sync_dir(folder)
-    return [part.base_offset for part in parts]
+    bases = [part.base_offset for part in parts]
+    swap_segments(file_system, folder, bases, [base_offset])
+    return bases
 
 
 def _path(folder: str, base_offset: int, stage: Stage = Stage.LIVE) -> str:
     return os.path.join(folder, segment_file_name(base_offset, FileKind.LOG, stage))
-
-
-def _rename(
-    file_system: FileSystem, folder: str, part: SegmentPart, old: Stage, new: Stage
-) -> None:
-    file_system.rename(_path(folder, part.base_offset, old), _path(folder, part.base_offset, new))

@@ -27,9 +27,9 @@ from stratalog.records.layout import (
     Row,
 )
 from stratalog.records.reasons import corruption
-from stratalog.storage.segment.neighbours import check_followed, expected_at
 from stratalog.storage.segment.txn_index import AbortedTxn
 from stratalog.storage.views.log_view import Isolation, LogRead, LogView
+from stratalog.storage.views.neighbours import check_followed, expected_at
 from stratalog.storage.views.refresh import Relook
 
 __all__ = ["read_columns"]

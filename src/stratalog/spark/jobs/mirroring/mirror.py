@@ -16,8 +16,8 @@ from stratalog.inspect.partition.ends import partition_ends
 from stratalog.inspect.partition.partition_filter import Partitions, Topics
 from stratalog.inspect.partition.sources import PartitionSource, Paths
 from stratalog.inspect.range.plan import plan_range
-from stratalog.manager.commits.commits import wait_for_lock
 from stratalog.manager.logs import open_logs
+from stratalog.manager.root.lock_wait import wait_for_lock
 from stratalog.spark.jobs.mirroring.tasks import (
     Copied,
     Mirroring,

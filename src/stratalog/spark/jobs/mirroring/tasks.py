@@ -25,8 +25,8 @@ from stratalog.errors import (
 )
 from stratalog.inspect.partition.ends import PartitionEnds, partition_ends
 from stratalog.inspect.partition.sources import PartitionSource, relisted
-from stratalog.manager.commits.commits import when_unlocked
 from stratalog.manager.logs import Logs, open_logs
+from stratalog.manager.root.lock_wait import when_unlocked
 from stratalog.records import kernel
 from stratalog.records.layout import INT32_MAX, ROW_WIDTH, Check, Ending, Row
 from stratalog.records.reasons import corruption
