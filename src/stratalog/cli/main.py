@@ -1,6 +1,6 @@
-"""The command line: finds the verb, and turns whatever happens into one line and an exit code.
+"""Run the command line: find the verb, and turn every outcome into one line and an exit code.
 
-A verb is a module in ``commands`` with a click command named ``command``; it is imported when it is used.
+A verb is a module in ``commands`` with a click command named ``command``. It is imported when it is used.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import click
 
+from stratalog.cli.examples import WithExamples
 from stratalog.cli.reporter import INTERRUPTED, IO_REFUSED, exit_code_of
 from stratalog.cli.terminal import forget_stdout, printable
 from stratalog.errors import StratalogError
@@ -21,8 +22,8 @@ __all__ = ["Verbs", "main"]
 VERBS: Final = ("cat", "count", "ls", "produce", "spark", "verify")
 
 
-class Verbs(click.Group):
-    """Knows the verbs by name, and what each way of failing means."""
+class Verbs(WithExamples, click.Group):
+    """Find verbs by name, and map each kind of failure to an exit code."""
 
     def main(self, *args: Any, **settings: Any) -> Any:
         _fill_closed_streams()
@@ -64,8 +65,8 @@ class Verbs(click.Group):
 
 
 def _fill_closed_streams() -> None:
-    """Of standard streams that are closed, take the numbers: a file of the log that got one would get
-    what others write there. Without stderr nobody wants to hear."""
+    """Open the null device for every standard stream that is closed. Otherwise a log file could get its
+    number, and what is printed would be written into the log."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -99,6 +100,11 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     cls=Verbs,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     no_args_is_help=True,
+    examples=(
+        ("List the partitions of a log directory", "stratalog ls logs"),
+        ("Print the last ten records of each partition", "stratalog cat logs --offsets -10"),
+        ("Check every file", "stratalog verify logs"),
+    ),
 )
 @click.option(
     "--version",
@@ -106,12 +112,14 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     expose_value=False,
     is_eager=True,
     callback=_show_version,
-    help="Show the version, which kernel runs, and how it computes CRCs.",
+    help="Show the version, the kernel in use, and how it computes CRCs.",
 )
 def main() -> None:
-    """Kafka's log directories and log files, without a broker. Only produce, and some jobs of spark,
-    write; no other command changes a byte.
+    """Read, check and write Kafka's log directories without a broker.
 
-    Exit codes: 0 all is well, 1 something is wrong with the bytes, 2 the command line is wrong, 3 the
+    Only 'produce' and the jobs 'spark export', 'import' and 'mirror' write. No other command changes a
+    byte, and all of them can run while a broker is using the directory.
+
+    Exit codes: 0 success; 1 damaged or missing data; 2 invalid command line or input; 3 the operating
     system refused to read or write.
     """

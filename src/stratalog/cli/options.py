@@ -1,4 +1,4 @@
-"""What options mean: sizes, times and lists as they are typed. Options that several verbs share."""
+"""Parse sizes, times and lists as people type them, and define the options that several verbs share."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ PATHS: Final = click.argument(
 OFFSETS: Final = click.option(
     "--offsets",
     metavar="RANGE",
-    help="100, 100:200, :200, +10, -10 (the last ten), @2024-03-13, @-2h:-1h: of every partition.",
+    help="Range in each partition: 100, 100:200, :200, +10 (first ten), -10 (last), @2024-03-13, @-2h:-1h.",
 )
 
 _TOPIC: Final = click.option(
@@ -102,7 +102,7 @@ _TOPIC: Final = click.option(
     multiple=True,
     metavar="NAME",
     callback=_topics,
-    help="Only this topic; * and ? stand for any characters and any one. May be given again.",
+    help="Only this topic. May contain the wildcards * and ?, and may be repeated.",
 )
 _PARTITION: Final = click.option(
     "-p", "--partition", "partitions", metavar="0,2-5", help="Only these partitions."
@@ -119,14 +119,14 @@ _MAX_BATCH: Final = click.option(
     type=SIZE,
     default="256MiB",
     show_default=True,
-    help="Take a larger batch for damage.",
+    help="Treat a larger batch as damage.",
 )
 _MAX_DECOMPRESSED: Final = click.option(
     "--max-decompressed-bytes",
     type=SIZE,
     default="256MiB",
     show_default=True,
-    help="Stop at a batch that decompresses to more.",
+    help="Stop at a batch that decompresses to more than this.",
 )
 
 

@@ -1,4 +1,4 @@
-"""A verb of the command line: a command that returns a :class:`Result`; showing it is not its business."""
+"""Define a verb of the command line: a command that returns a :class:`Result`, which is printed for it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from stratalog.cli.examples import WithExamples
 from stratalog.cli.render import FORMATS, check_output, choose_output, render
 from stratalog.cli.reporter import Reporter
 from stratalog.cli.result import Result
@@ -15,8 +16,8 @@ from stratalog.cli.terminal import forget_stdout
 __all__ = ["Verb"]
 
 
-class Verb(click.Command):
-    """Adds ``-o`` and ``--out``, hands the command a reporter, shows what it returns."""
+class Verb(WithExamples):
+    """Add ``-o`` and ``--out``, pass a reporter to the command, and print the result that it returns."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -24,13 +25,13 @@ class Verb(click.Command):
             click.Option(
                 ["-o", "--output"],
                 type=click.Choice(list(FORMATS)),
-                help="How to show it. Default: table on a terminal, ndjson elsewhere.",
+                help="Output format. Default: table on a terminal, otherwise ndjson.",
             ),
             click.Option(
                 ["--out"],
                 type=click.Path(),
                 metavar="FILE",
-                help="Write to a new file; its suffix says how, where -o does not.",
+                help="Write to a new file. Without -o, its suffix selects the format.",
             ),
         ]
 
@@ -47,7 +48,7 @@ class Verb(click.Command):
             try:
                 render(result, output, before_output=reporter.erase_progress)
             except BrokenPipeError:
-                # As with head: nothing more is shown, but what was found decides the exit code.
+                # The reader is gone, as with head. The findings still decide the exit code.
                 forget_stdout()
                 if result.runs_to_its_end:
                     for _ in result.chunks:

@@ -1,4 +1,4 @@
-"""``stratalog cat``: the records of log directories and log files."""
+"""``stratalog cat``: print the records of log directories and log files."""
 
 from __future__ import annotations
 
@@ -25,29 +25,49 @@ _ARROW_ROWS: Final = 65536
 _TEXT_ROWS: Final = 8192  # as Python objects a record takes a kilobyte
 
 
-@click.command("cat", cls=Verb)
+@click.command(
+    "cat",
+    cls=Verb,
+    short_help="Print records.",
+    examples=(
+        (
+            "The last ten records of each partition, as a table",
+            "stratalog cat logs -t orders --offsets -10 -o table",
+        ),
+        (
+            "The last hour as Parquet",
+            "stratalog cat logs -t orders --offsets @-1h --out orders.parquet",
+        ),
+        (
+            "What lies on a damaged disk, around the damage",
+            "stratalog cat logs --skip-damaged --columns topic,partition,offset,value",
+        ),
+    ),
+)
 @partitions
 @OFFSETS
-@click.option("--columns", type=COLUMNS, help="Show these columns, in this order.")
-@click.option("--start", type=int, metavar="OFFSET", help="From this offset on.")
-@click.option("--end", type=int, metavar="OFFSET", help="Up to this offset, itself not included.")
+@click.option("--columns", type=COLUMNS, help="Print these columns, in this order.")
+@click.option("--start", type=int, metavar="OFFSET", help="First offset.")
+@click.option("--end", type=int, metavar="OFFSET", help="Offset to stop before.")
 @click.option(
-    "--start-time", type=TIME, help="From this time on: ISO 8601 (UTC), or ms since 1970."
+    "--start-time", type=TIME, help="Earliest timestamp: ISO 8601 (UTC) or milliseconds since 1970."
 )
-@click.option("--end-time", type=TIME, help="Up to this time, itself not included.")
+@click.option("--end-time", type=TIME, help="Timestamp to stop before.")
 @click.option("-n", "--limit", type=click.IntRange(min=0), metavar="N", help="At most N records.")
-@click.option("--control", is_flag=True, help="Show control records, too (commits and aborts).")
+@click.option(
+    "--control", is_flag=True, help="Also print control records (commit and abort markers)."
+)
 @click.option(
     "--isolation",
     type=click.Choice(("read_uncommitted", "read_committed")),
     default="read_uncommitted",
     show_default=True,
-    help="read_committed leaves out transactions that were aborted, or are open.",
+    help="read_committed leaves out aborted and open transactions.",
 )
 @click.option(
     "--skip-damaged",
     is_flag=True,
-    help="Go on at the next intact batch after damage, and list on stderr what was left out.",
+    help="Continue at the next intact batch after damage, and list on stderr what was left out.",
 )
 @click.option("--no-crc", is_flag=True, help="Do not check CRCs.")
 @limits
@@ -63,14 +83,14 @@ def command(
     no_crc: bool,
     **bounds: Any,
 ) -> Result:
-    """Print the records of log directories, partitions' folders or log files.
+    """Print the records of log directories, partition folders or log files.
 
-    Partitions come by topic and number, records by offset; what a log directory says was deleted is
-    left out. Files come in the order in which they are named, those of one folder by offset.
+    Records are ordered by topic, partition and offset. Records below the log start offset, which
+    were deleted, are left out. If log files are named, they are read in the order given.
 
-    A damaged partition is read up to the damage; the others are read all the same, and stderr says
-    what was left out and where reading can resume. The exit code is then 1. A last batch that is cut
-    off, at the end of the last segment, is a warning.
+    If a partition is damaged, its records before the damage and all other partitions are printed.
+    stderr lists what was left out and where reading can resume, and the exit code is 1. An incomplete
+    last batch, which a crash leaves, is a warning.
 
     Columns: topic, partition, offset, timestamp, timestamp_type, key, value, headers; and position,
     base_offset, producer_id, producer_epoch, sequence, leader_epoch, codec, is_control,

@@ -38,11 +38,19 @@ FIELDS: Final = {
 BY: Final = click.option(
     "--by",
     type=click.Choice(list(FIELDS)),
-    help="What a row is. Default: a file where only files are named, else a partition.",
+    help="Print one row for each of these. Default: file if only files are named, otherwise partition.",
 )
 
 
-@click.command("count", cls=Verb)
+@click.command(
+    "count",
+    cls=Verb,
+    short_help="Count records, batches and bytes.",
+    examples=(
+        ("Records per topic", "stratalog count logs --by topic -o table"),
+        ("Records of the last two hours", "stratalog count logs -t orders --offsets @-2h"),
+    ),
+)
 @partitions
 @OFFSETS
 @BY
@@ -59,10 +67,10 @@ def command(
     by: str | None,
     **limits: Any,
 ) -> Result:
-    """Count the records of log directories, partitions' folders or log files, exactly.
+    """Count the records of log directories, partition folders or log files, exactly.
 
-    Headers are enough, but where a log begins or --offsets cut inside a segment. Where a file is
-    damaged, what stands before the damage is counted.
+    Reads only batch headers. Segments that --offsets or the log start offset cut in two are decoded.
+    If a file is damaged, counts the records before the damage; the exit code is then 1.
     """
     wanted = WHOLE if offsets is None else parse_offsets(offsets, SYSTEM_CLOCK.now_ms())
     refused: list[StorageError] = []

@@ -44,16 +44,26 @@ _UNOPENED: Final = frozenset(
 )
 
 
-@click.command("ls", cls=Verb)
+@click.command(
+    "ls",
+    cls=Verb,
+    short_help="List topics, partitions or segments.",
+    examples=(
+        ("List the partitions of a log directory", "stratalog ls logs -o table"),
+        ("List the segments of one topic", "stratalog ls logs -t orders --by segment -o table"),
+    ),
+)
 @partitions
 @click.option(
     "--by",
     type=click.Choice(list(_FIELDS)),
     default="partition",
     show_default=True,
-    help="What a row is.",
+    help="Print one row for each of these.",
 )
-@click.option("--no-records", is_flag=True, help="Do not open the files: only names and sizes.")
+@click.option(
+    "--no-records", is_flag=True, help="Print only names and sizes, without opening the files."
+)
 @limits
 @click.pass_obj
 def command(
@@ -67,11 +77,11 @@ def command(
     no_records: bool,
     **limits: Any,
 ) -> Result:
-    """List the topics, partitions or segments of log directories, with exact counts of records.
+    """List the topics, partitions or segments of log directories, with exact record counts.
 
-    A log holds its start offset up to but not including its end offset. Times are the earliest that
-    a segment begins with, and the latest of all. Files that are not known are told on stderr, and
-    left alone.
+    start_offset is the first offset that can be read, end_offset that of the next record. first_time
+    is the earliest timestamp of the first batches of all segments, last_time the latest of all
+    records. Unknown files are listed on stderr.
     """
     refused: list[StorageError] = []
     sources = find_sources(paths, partition_filter(topics, partitions), on_refused=refused.append)

@@ -1,4 +1,4 @@
-"""``stratalog produce``: standard input into a topic."""
+"""``stratalog produce``: append standard input to a topic."""
 
 from __future__ import annotations
 
@@ -34,25 +34,52 @@ _FIELDS: Final = (
 )
 
 
-@click.command("produce", cls=Verb)
+@click.command(
+    "produce",
+    cls=Verb,
+    short_help="Append standard input to a topic, one record per line.",
+    examples=(
+        (
+            "Append lines to a topic, created with three partitions if missing",
+            "printf 'one\\ntwo\\n' | stratalog produce logs -t numbers --partitions 3",
+        ),
+        (
+            "Copy a topic into another directory, compressed",
+            "stratalog cat logs -t orders -o ndjson | stratalog produce copy -t orders -i ndjson -z zstd",
+        ),
+    ),
+)
 @click.argument("directory", metavar="DIR", type=click.Path())
-@click.option("-t", "--topic", required=True, help="The topic; created where it is missing.")
 @click.option(
-    "-p", "--partition", type=click.IntRange(min=0), metavar="N", help="Only this partition."
+    "-t", "--topic", required=True, help="Topic to append to. Created if it does not exist."
 )
 @click.option(
-    "--partitions", type=click.IntRange(min=1), metavar="N", help="How many a new topic gets."
+    "-p",
+    "--partition",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Append everything to this partition.",
 )
 @click.option(
-    "-z", "--compression", type=click.Choice(_CODECS), default="none", help="Compress the batches."
+    "--partitions",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of partitions of a new topic.",
+)
+@click.option(
+    "-z",
+    "--compression",
+    type=click.Choice(_CODECS),
+    default="none",
+    help="Compress batches with this codec.",
 )
 @click.option(
     "-c", "--config", "configs", multiple=True, metavar="NAME=VALUE",
-    help="A config of a new topic; may be repeated.",
+    help="Config of a new topic, such as retention.ms=-1. May be repeated.",
 )  # fmt: skip
 @click.option(
     "-i", "--input", "kind", type=click.Choice(tuple(INPUTS)), default="lines", show_default=True,
-    help="What a line is: a value, or a record as 'cat -o ndjson' prints it.",
+    help="Meaning of a line: a value, or a record as printed by 'cat -o ndjson'.",
 )  # fmt: skip
 @click.pass_obj
 def command(
@@ -67,11 +94,12 @@ def command(
     configs: tuple[str, ...],
     kind: str,
 ) -> Result:
-    """Append standard input to a topic of a log directory, one record a line.
+    """Append standard input to a topic of a log directory, one record per line.
 
-    With '-i ndjson' each record keeps its partition, timestamp, key, value and headers, so that
-    'cat -o ndjson | produce -i ndjson' gives the same records back. When the command is done, all of
-    them are on the disk. A line that is no record ends it; those before it were appended.
+    The log directory and the topic are created if they do not exist. With '-i ndjson', each record
+    keeps its partition, timestamp, key, value and headers: 'cat -o ndjson | produce -i ndjson' copies
+    records. The command returns when all of them are fsynced. It stops at the first invalid line; the
+    lines before it are appended, and the rows printed say which offsets they got.
     """
     wanted = _configs(configs)
     _check(topic, partition, partitions, wanted)

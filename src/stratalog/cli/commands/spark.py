@@ -10,9 +10,11 @@ from typing import Final
 
 import click
 
+from stratalog.cli.examples import WithExamples
+
 __all__ = ["Jobs", "command"]
 
-#: Each job, and the module beside this one that has it.
+#: Each job, and its module in this package.
 JOBS: Final = {
     "count": "spark_count",
     "stat": "spark_stat",
@@ -23,8 +25,8 @@ JOBS: Final = {
 }
 
 
-class Jobs(click.Group):
-    """Knows the jobs by name."""
+class Jobs(WithExamples, click.Group):
+    """Find jobs by name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(JOBS)
@@ -40,11 +42,17 @@ class Jobs(click.Group):
         return found
 
 
-@click.command("spark", cls=Jobs, no_args_is_help=True)
+@click.command(
+    "spark",
+    cls=Jobs,
+    no_args_is_help=True,
+    short_help="Run jobs over whole log directories on Apache Spark.",
+    examples=(("Count a log directory on all cores", "stratalog spark count logs"),),
+)
 def command() -> None:
-    """Jobs on Apache Spark: whole log directories, on all cores or on a cluster.
+    """Run jobs over whole log directories on Apache Spark, on all cores or on a cluster.
 
-    Needs 'pip install stratalog[spark]', and Java 17 or newer. Without --master a job runs on this
-    machine alone; on a cluster, the package must be installed where the workers are, and they must
-    see the same paths.
+    Needs 'pip install stratalog[spark]' and Java 17 or newer. Without --master, a job runs on this
+    machine. On a cluster, the package must be installed on the workers, and they must see the same
+    paths.
     """

@@ -16,7 +16,17 @@ from stratalog.cli.result import Result
 __all__ = ["command"]
 
 
-@click.command("count", cls=SparkVerb)
+@click.command(
+    "count",
+    cls=SparkVerb,
+    short_help="Count records, batches and bytes.",
+    examples=(
+        (
+            "Records per topic",
+            "stratalog spark count logs --by topic -o table",
+        ),
+    ),
+)
 @partitions
 @OFFSETS
 @BY
@@ -33,9 +43,9 @@ def command(
     by: str | None,
     **limits: Any,
 ) -> Result:
-    """Count the records of log directories, exactly, from headers: what 'stratalog count' answers.
+    """Count the records of log directories, exactly, and print the rows of 'stratalog count'.
 
-    Tasks are cut by bytes: one large partition is many.
+    Reads only batch headers. Work is split by bytes, so that one large partition becomes many tasks.
     """
     from stratalog.spark.jobs.counting.plan import count_logs, offset_range
     from stratalog.spark.jobs.counting.tasks import Counting

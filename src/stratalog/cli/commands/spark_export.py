@@ -28,52 +28,66 @@ _FIELDS: Final = (
 )
 
 
-@click.command("export", cls=SparkVerb)
+@click.command(
+    "export",
+    cls=SparkVerb,
+    short_help="Export records as Parquet, JSON or any Spark table.",
+    examples=(
+        (
+            "Export a topic as Parquet",
+            "stratalog spark export logs -t orders --to out",
+        ),
+        (
+            "Export what is new since the last run, exactly once",
+            "stratalog spark export logs -t orders --to out --checkpoint out-checkpoint",
+        ),
+    ),
+)
 @partitions
-@click.option("--to", required=True, metavar="PATH", help="Where to: a path, or a table.")
-@click.option("--table", "is_table", is_flag=True, help="--to is the name of a table.")
+@click.option(
+    "--to", required=True, metavar="PATH", help="Target path, or table name with --table."
+)
+@click.option("--table", "is_table", is_flag=True, help="Treat --to as the name of a table.")
 @click.option(
     "--format", "format_", default="parquet", show_default=True, metavar="NAME",
-    help="Any format of Spark's: parquet, json, orc, csv, ….",
+    help="Any format that Spark writes: parquet, json, orc, csv, ….",
 )  # fmt: skip
 @click.option(
     "--decode", type=click.Choice(("binary", "text", "json")), default="binary", show_default=True,
-    help="What keys and values become. Bytes that are none of it stand in key_raw and value_raw.",
+    help="Type of keys and values. Bytes that cannot be decoded are kept in key_raw and value_raw.",
 )  # fmt: skip
-@click.option("--schema", metavar="DDL", help="Of JSON values: 'id bigint, at timestamp'.")
-@click.option("--where", metavar="SQL", help="Only records for which this is true.")
+@click.option("--schema", metavar="DDL", help="Schema of JSON values: 'id bigint, at timestamp'.")
+@click.option("--where", metavar="SQL", help="Export only records for which this condition holds.")
 @click.option(
     "--partition-by", default="topic,date", show_default=True, metavar="A,B",
-    help="Folders by these columns; '' for none.",
+    help="Partition the output by these columns, or '' for none.",
 )  # fmt: skip
 @click.option(
     "--checkpoint", metavar="PATH",
-    help="Write only what is new since the last run with this checkpoint, each record once.",
+    help="Export only what is new since the last run with this checkpoint, each record once.",
 )  # fmt: skip
 @click.option(
     "--batch-bytes", type=SIZE, default="1GiB", show_default=True,
-    help="With a checkpoint: how much of the log is written at a time.",
+    help="Log bytes to export per batch. Only with --checkpoint.",
 )  # fmt: skip
 @click.option(
     "--mode", type=click.Choice(("errorifexists", "append", "overwrite")),
-    help="Without a checkpoint: what to do where something is there. Default: errorifexists.",
+    help="What to do if the target exists. Only without --checkpoint. Default: errorifexists.",
 )  # fmt: skip
-@click.option(
-    "--committed", is_flag=True, help="Leave out transactions that were aborted, or are open."
-)
+@click.option("--committed", is_flag=True, help="Leave out aborted and open transactions.")
 @click.option(
     "--allow-loss", is_flag=True,
-    help="With a checkpoint: go on where records were deleted before they were exported.",
+    help="Continue if records were deleted before they were exported. Only with --checkpoint.",
 )  # fmt: skip
 @click.option(
     "--skip-damaged", is_flag=True,
-    help="Go on at the next intact batch after damage. Default: write a damaged partition up to the damage.",
+    help="Continue at the next intact batch after damage. Default: stop a partition at its damage.",
 )  # fmt: skip
 @click.option(
     "--option", "options", multiple=True, metavar="NAME=VALUE",
-    help="An option of the format, such as compression=zstd; may be repeated.",
+    help="Option of the format, such as compression=zstd. May be repeated.",
 )  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Only say what would be written.")
+@click.option("--dry-run", is_flag=True, help="Print what would be written, and write nothing.")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -98,15 +112,15 @@ def command(
     options: tuple[str, ...],
     dry_run: bool,
 ) -> Result:
-    """Write the records of log directories as Parquet, JSON, or whatever else Spark writes.
+    """Export the records of log directories as Parquet, JSON, or any other format or table of Spark.
 
     Columns: topic, partition, offset, timestamp, timestampType, key, value, headers, and date, the
-    record's day in UTC. With --checkpoint a run writes what is new, exactly once, also when one
-    was killed before. A row a partition says which offsets were written.
+    record's day in UTC. With --checkpoint, each run exports what is new, exactly once, even if an
+    earlier run was killed. Prints one row per partition with the offsets that were exported.
 
-    A damaged partition is written up to the damage and the others whole; stderr says what was left
-    out and where reading can resume, and the exit code is 1. With --checkpoint such a run fails, unless
-    --skip-damaged is given.
+    If a partition is damaged, its records before the damage and all other partitions are exported.
+    stderr lists what was left out and where reading can resume, and the exit code is 1. With
+    --checkpoint, such a run fails unless --skip-damaged is given.
     """
     from stratalog.spark.jobs.exporting.export import export
 

@@ -27,49 +27,81 @@ _FIELDS: Final = (
 )
 
 
-@click.command("import", cls=SparkVerb)
+@click.command(
+    "import",
+    cls=SparkVerb,
+    short_help="Import Parquet, JSON, CSV or any Spark table into a topic.",
+    examples=(
+        (
+            "Import JSON lines, each row as a JSON value",
+            "stratalog spark import orders.json --format json --to logs -t imported --value '*'",
+        ),
+    ),
+)
 @click.argument("source", metavar="SOURCE...", nargs=-1, required=True)
-@click.option("--to", required=True, metavar="DIR", help="The log directory.")
-@click.option("-t", "--topic", help="The topic; created where it is missing.")
-@click.option("--table", "is_table", is_flag=True, help="SOURCE is the name of a table.")
+@click.option("--to", required=True, metavar="DIR", help="Log directory to write to.")
+@click.option("-t", "--topic", help="Topic to write to. Created if it does not exist.")
+@click.option("--table", "is_table", is_flag=True, help="Treat SOURCE as the name of a table.")
 @click.option(
     "--format", "format_", default="parquet", show_default=True, metavar="NAME",
-    help="Any format of Spark's: parquet, json, csv, ….",
+    help="Any format that Spark reads: parquet, json, csv, ….",
 )  # fmt: skip
-@click.option("--schema", metavar="DDL", help="Of the source, where the format does not tell.")
+@click.option("--schema", metavar="DDL", help="Schema of the source, if the format has none.")
 @click.option(
     "--option", "options", multiple=True, metavar="NAME=VALUE",
-    help="An option of the format, such as header=true; may be repeated.",
+    help="Option of the format, such as header=true. May be repeated.",
 )  # fmt: skip
-@click.option("--key", metavar="SQL", help="The key, as an expression. Default: the column key.")
+@click.option("--key", metavar="SQL", help="Expression for the key. Default: column key.")
 @click.option(
     "--value", metavar="SQL",
-    help="The value; '*' is the whole row as JSON. Default: the column value.",
+    help="Expression for the value, or '*' for the whole row as JSON. Default: column value.",
 )  # fmt: skip
-@click.option("--timestamp", metavar="SQL", help="A time, or milliseconds. Default: the column.")
-@click.option("--headers", metavar="SQL", help="A map, or what the source's column headers is.")
-@click.option("--partition", metavar="SQL", help="The partition. Default: by the key.")
-@click.option("--topic-from", metavar="SQL", help="The topic of each row, where -t names none.")
+@click.option(
+    "--timestamp",
+    metavar="SQL",
+    help="Expression for the timestamp, or for milliseconds. Default: column timestamp.",
+)
+@click.option(
+    "--headers", metavar="SQL", help="Expression for the headers, a map. Default: column headers."
+)
+@click.option(
+    "--partition",
+    metavar="SQL",
+    help="Expression for the partition. Default: column partition, or hash of the key.",
+)
+@click.option(
+    "--topic-from", metavar="SQL", help="Expression for the topic of each row. Only without -t."
+)
 @click.option(
     "--order-by", metavar="SQL", multiple=True,
-    help="In which order records are written. Default: of an export by offsets, else as Spark reads.",
+    help="Order of the records. Default: offsets for an export, otherwise as Spark reads the files.",
 )  # fmt: skip
 @click.option(
-    "--partitions", type=click.IntRange(min=1), metavar="N", help="How many a new topic gets."
+    "--partitions",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of partitions of a new topic.",
 )
 @click.option(
     "-z", "--compression", type=click.Choice(("none", "gzip", "snappy", "lz4", "zstd")),
-    default="none", help="Compress the batches.",
+    default="none", help="Compress batches with this codec.",
 )  # fmt: skip
 @click.option(
     "-c", "--config", "configs", multiple=True, metavar="NAME=VALUE",
-    help="A config of a new topic; may be repeated.",
+    help="Config of a new topic, such as retention.ms=-1. May be repeated.",
 )  # fmt: skip
-@click.option("--txn-app-id", metavar="NAME", help="With --txn-version: this import happens once.")
 @click.option(
-    "--txn-version", type=click.IntRange(min=0), metavar="N", help="Rises from import to import."
+    "--txn-app-id",
+    metavar="NAME",
+    help="Name of this import. With --txn-version, it is written once.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would be written.")
+@click.option(
+    "--txn-version",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Version of this import. A version at or below the last one is not written.",
+)
+@click.option("--dry-run", is_flag=True, help="Print what would be written, and write nothing.")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -92,10 +124,10 @@ def command(
     dry_run: bool,
     **expressions: str | None,
 ) -> Result:
-    """Write the rows of Parquet, JSON, CSV, a table, or whatever else Spark reads, into a log directory.
+    """Import rows of Parquet, JSON, CSV, a table, or any other source of Spark into a log directory.
 
-    All rows become visible together. With --txn-app-id and --txn-version a second try of the same
-    import finds the first, and writes nothing. A row a partition says what it got.
+    All rows become visible together. With --txn-app-id and --txn-version, running the same import
+    again writes nothing. Prints one row per partition with the offsets that were written.
     """
     from stratalog.spark.jobs.importing.import_rows import import_rows
 

@@ -25,15 +25,25 @@ _FIELDS: Final = (
 )
 
 
-@click.command("mirror", cls=SparkVerb)
+@click.command(
+    "mirror",
+    cls=SparkVerb,
+    short_help="Copy topics to another log directory with all offsets.",
+    examples=(
+        (
+            "Copy a log directory; run again to copy what is new",
+            "stratalog spark mirror logs --to copy",
+        ),
+    ),
+)
 @partitions
-@click.option("--to", required=True, metavar="DIR", help="The log directory to copy into.")
+@click.option("--to", required=True, metavar="DIR", help="Log directory to copy to.")
 @click.option(
     "--allow-loss",
     is_flag=True,
-    help="Go on where the source has deleted records that were not copied yet.",
+    help="Continue if the source deleted records before they were copied.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would be copied.")
+@click.option("--dry-run", is_flag=True, help="Print what would be copied, and copy nothing.")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -46,11 +56,11 @@ def command(
     allow_loss: bool,
     dry_run: bool,
 ) -> Result:
-    """Copy topics into another log directory, batch for batch: offsets, timestamps, headers, codecs and
-    the gaps of compacted topics are kept.
+    """Copy topics to another log directory, batch for batch, with offsets, timestamps, headers, codecs and
+    the gaps that compaction left.
 
-    Run again, it copies what is new. It may be killed at any moment. A row a partition says which
-    offsets were copied.
+    A further run copies what is new, even if an earlier one was killed. Prints one row per partition
+    with the offsets that were copied.
     """
     from stratalog.spark.jobs.mirroring.mirror import mirror
 

@@ -30,7 +30,17 @@ _SHOWN: Final = frozenset(
 )  # fmt: skip
 
 
-@click.command("stat", cls=SparkVerb)
+@click.command(
+    "stat",
+    cls=SparkVerb,
+    short_help="Summarize batch headers: sizes, times, codecs, formats.",
+    examples=(
+        (
+            "Summarize one topic",
+            "stratalog spark stat logs -t orders -o table",
+        ),
+    ),
+)
 @partitions
 @limits
 @click.pass_context
@@ -43,10 +53,10 @@ def command(
     partitions: str | None,
     **limits: Any,
 ) -> Result:
-    """Tell what every header says: records, bytes, offsets, times, codecs, formats, sizes of batches,
-    transactions.
+    """Summarize the batch headers of each partition: records, bytes, offsets, timestamps, codecs, formats,
+    batch sizes and transactions.
 
-    A row a partition. A table shows a part; the other outputs have all.
+    Prints one row per partition. A table shows some of the columns; the other outputs have all.
     """
     from stratalog.spark.jobs.counting.plan import count_logs
     from stratalog.spark.jobs.counting.stat import COLUMNS, row_of

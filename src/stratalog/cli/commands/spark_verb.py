@@ -1,4 +1,4 @@
-"""What all jobs on Spark share: their options, the session they run in, and reports as rows."""
+"""Define what all Spark jobs share: their options, the session they run in, and reports as rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["SparkVerb", "pairs", "result_of_rows", "session_of"]
 
 
 class SparkVerb(Verb):
-    """Adds ``--master``, ``--conf`` and ``--json``."""
+    """Add ``--master``, ``--conf`` and ``--json``."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -30,15 +30,15 @@ class SparkVerb(Verb):
             click.Option(
                 ["--master"],
                 metavar="URL",
-                help="A cluster: spark://host:7077, yarn, k8s://…. Default: local[*], this machine.",
+                help="Spark master: spark://host:7077, yarn, k8s://…. Default: local[*], this machine.",
             ),
             click.Option(
                 ["--conf"],
                 multiple=True,
                 metavar="NAME=VALUE",
-                help="A setting of Spark's; may be repeated.",
+                help="Spark configuration property. May be repeated.",
             ),
-            click.Option(["--json"], is_flag=True, help="The same as -o json."),
+            click.Option(["--json"], is_flag=True, help="Same as -o json."),
         ]
 
     def invoke(self, ctx: click.Context) -> None:

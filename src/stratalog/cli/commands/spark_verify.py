@@ -17,11 +17,23 @@ from stratalog.inspect.partition.partition_filter import partition_filter
 __all__ = ["command"]
 
 
-@click.command("verify", cls=SparkVerb)
+@click.command(
+    "verify",
+    cls=SparkVerb,
+    short_help="Check every file, and whether records are missing.",
+    examples=(
+        (
+            "Check a log directory and decode every record",
+            "stratalog spark verify logs --deep -o table",
+        ),
+    ),
+)
 @partitions
-@click.option("--deep", is_flag=True, help="Decompress and decode every record, too.")
+@click.option("--deep", is_flag=True, help="Also decompress and decode every record.")
 @click.option(
-    "--gaps", is_flag=True, help="Note offsets missing inside segments, as compaction leaves them."
+    "--gaps",
+    is_flag=True,
+    help="Also note gaps between offsets within a segment, which compaction leaves.",
 )
 @limits
 @click.pass_context
@@ -34,10 +46,11 @@ def command(
     partitions: str | None,
     **settings: Any,
 ) -> Result:
-    """Check every file of log directories, and whether records are missing: the rows of 'stratalog verify'.
+    """Check every file of log directories, and whether records are missing, and print the rows of
+    'stratalog verify'.
 
-    Data files are checked in tasks of about the same size: a large segment is several. The other files
-    are checked on the driver.
+    Data files are checked in tasks of about the same size; a large segment becomes several. The other
+    files are checked on the driver.
     """
     from stratalog.spark.jobs.run.log_paths import LogPaths
     from stratalog.spark.jobs.verifying.plan import verify_logs

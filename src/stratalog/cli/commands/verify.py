@@ -1,4 +1,4 @@
-"""``stratalog verify``: checks every file of log directories, and whether records are missing."""
+"""``stratalog verify``: check every file of log directories, and whether records are missing."""
 
 from __future__ import annotations
 
@@ -39,11 +39,21 @@ _COUNTS: Final = ("records", "control_records", "batches")
 _PLAIN: Final = tuple(field.name for field in FIELDS if field.name not in ("findings", "kind"))
 
 
-@click.command("verify", cls=Verb)
+@click.command(
+    "verify",
+    cls=Verb,
+    short_help="Check every file, and whether records are missing.",
+    examples=(
+        ("Check a log directory", "stratalog verify logs -o table"),
+        ("Also decode every record of one topic", "stratalog verify logs -t orders --deep"),
+    ),
+)
 @partitions
-@click.option("--deep", is_flag=True, help="Decompress and decode every record, too.")
+@click.option("--deep", is_flag=True, help="Also decompress and decode every record.")
 @click.option(
-    "--gaps", is_flag=True, help="Note offsets missing inside segments, as compaction leaves them."
+    "--gaps",
+    is_flag=True,
+    help="Also note gaps between offsets within a segment, which compaction leaves.",
 )
 @limits
 @click.pass_obj
@@ -58,10 +68,10 @@ def command(
 ) -> Result:
     """Check every file of log directories, and whether records are missing.
 
-    Data files: every CRC, the order of offsets, the lengths and counts of batches. Indexes, producer
-    snapshots, leader epochs and checkpoints: their format, and that they agree with the data. Prints
-    a row for each file, and every finding with its position and its remedy. The exit code is 1 if
-    there is a finding, a torn tail included; notes are not findings.
+    In data files, checks every CRC, the order of offsets, and the lengths and counts of batches. In
+    indexes, producer snapshots, leader epochs and checkpoints, checks the format and that they agree
+    with the data. Prints a row for each file, and each finding with its position and remedy. The exit
+    code is 1 if there is any finding, including a torn tail. Notes are not findings.
     """
     files = OsFileSystem()
     wanted = partition_filter(topics, partitions)

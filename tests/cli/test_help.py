@@ -1,0 +1,90 @@
+"""Every help text has a complete summary, and examples that run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+import stratalog
+from stratalog.cli.examples import WithExamples
+from stratalog.cli.main import main
+from tests.cli.runner import run
+from tests.cli.test_cli_guide import run_pipe
+
+
+def commands(
+    group: click.Group = main,
+    *names: str,
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Return every command below a group, with the words that call it."""
+    context = click.Context(group)
+    yield names, group
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command, *names, name)
+        else:
+            yield (*names, name), command
+
+
+ALL = list(commands())
+IDS = [" ".join(names) or "stratalog" for names, _ in ALL]
+
+
+@pytest.mark.parametrize(("names", "command"), ALL, ids=IDS)
+def test_summary_is_a_complete_sentence(names, command):
+    summary = command.get_short_help_str(limit=200)
+    assert summary.endswith("."), summary
+    assert "..." not in summary
+    assert not names or len(summary) <= 62, "it would be cut in the list of commands"
+    if isinstance(command, click.Group):
+        listed = run(*names, "--help").out.decode().partition("Commands:")[2].partition("Examples:")
+        assert "..." not in listed[0]
+
+
+@pytest.mark.parametrize(("names", "command"), ALL, ids=IDS)
+def test_every_option_has_a_sentence(names, command):
+    for option in command.params:
+        if isinstance(option, click.Option):
+            assert option.help, option.name
+            assert option.help.endswith("."), option.help
+
+
+@pytest.mark.parametrize(("names", "command"), ALL, ids=IDS)
+def test_help_shows_its_examples(names, command):
+    assert isinstance(command, WithExamples)
+    assert command.examples, "a help text ends with an example"
+    shown = run(*names, "--help").out.decode()
+    for purpose, line in command.examples:
+        assert line in shown
+        assert not purpose.endswith((".", ":"))
+
+
+EXAMPLES = [line for _, command in ALL for _, line in getattr(command, "examples", ())]
+
+
+@pytest.mark.parametrize("line", [line for line in EXAMPLES if "stratalog spark" not in line])
+def test_example_runs(line, tmp_path, monkeypatch):
+    check_example(line, tmp_path, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("line", [line for line in EXAMPLES if "stratalog spark" in line])
+def test_example_of_a_job_runs(line, tmp_path, monkeypatch):
+    check_example(line, tmp_path, monkeypatch)
+
+
+def check_example(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with stratalog.open("logs") as logs:
+        logs.create("orders", 3)
+        logs.append("orders", [(f"customer-{n}", f"{n} apples") for n in range(100)])
+    (tmp_path / "orders.json").write_text('{"id": 1, "customer": "ada"}\n')
+    done = run_pipe(line)
+    assert (done.code, "Traceback" in done.err) == (0, False), done.err
+    assert done.out or "--out" in line
