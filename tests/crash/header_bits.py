@@ -20,7 +20,7 @@ from stratalog.inspect.range.offset_range import Anchor, Bound, OffsetRange
 from stratalog.inspect.range.plan import plan_range
 from stratalog.inspect.range.reader import RangeReader
 from stratalog.inspect.range.split import split_ranges
-from stratalog.inspect.verify import verify_files
+from stratalog.inspect.verify.directory import LocalCheck, verify_sources
 from stratalog.records.builder import build_batch
 from stratalog.records.columns import RECORD_COLUMNS, Selection, records_of
 from stratalog.records.layout import Codec
@@ -115,7 +115,8 @@ class Flip(NamedTuple):
     @property
     def is_undetectable(self) -> bool:
         """Whether nothing in the log contradicts the bit: it raises the offset of the very last batch,
-        which nothing follows. What lies before it stays readable, and its records keep their order."""
+        which nothing follows. What lies before it stays readable, and its records keep their order. Only
+        the recovery point of a clean shutdown contradicts it."""
         return self.batch.is_last_in_log and self.at < 8 and self._raises_offset
 
     @property
@@ -309,6 +310,9 @@ READERS: dict[str, Callable[[MemoryFileSystem, Bounds], list[Row]]] = {
     "range plan in splits": split_plan,
     "read-only open": read_only_open,
     "writing open": writing_open,
+}
+#: These find no clean shutdown: the marker is gone before they open the log.
+RECOVERIES: dict[str, Callable[[MemoryFileSystem, Bounds], list[Row]]] = {
     "recovery": recovery,
     "recovery from the checkpoint on": recovery_from_checkpoint,
 }
@@ -344,12 +348,18 @@ def _records_of(counted: PartitionCount) -> int:
 
 def verify(disk: MemoryFileSystem) -> tuple[int, int]:
     """``stratalog verify``: how many records, and where the log ends; CorruptionError for findings."""
-    paths = [path for path in disk.paths() if path.endswith(".log")]
-    reports = list(verify_files(paths, file_system=disk))
+    sources = find_sources(ROOT, file_system=disk)
+    check = LocalCheck(disk)
+    reports = list(verify_sources(sources, check, file_system=disk, on_error=_raise))
     for report in reports:
         if report.status != "ok":
             raise CorruptionError(report.status, "there are findings")
-    return sum(report.records for report in reports), reports[-1].next_offset
+    logs = [report for report in reports if report.path.endswith(".log")]
+    return sum(report.records for report in logs), logs[-1].next_offset
+
+
+def _raise(error: stratalog.StorageError) -> None:
+    raise error
 
 
 # --- what becomes of a flip ----------------------------------------------------------------------
@@ -362,6 +372,8 @@ class Case(NamedTuple):
     bounds: Bounds | None
     ask: Callable[[MemoryFileSystem], object]
     answer: object
+    #: Whether the reader finds the directory as a clean shutdown leaves it.
+    is_clean: bool = True
 
     def outcome(self, flip: Flip, damaged: MemoryFileSystem) -> str:
         """``right``, ``error`` or ``undetectable``; AssertionError where records are lost in silence."""
@@ -371,14 +383,32 @@ class Case(NamedTuple):
             return "error"
         if is_right:
             return "right"
-        assert flip.is_undetectable, (
-            f"{flip}: {self.reader} of {self.bounds} answers something else"
-        )
+        is_provable = self.is_clean or not flip.is_undetectable
+        assert not is_provable, f"{flip}: {self.reader} of {self.bounds} answers something else"
         return "undetectable"
 
 
 def cases(sound: Sound, flip: Flip) -> list[Case]:
-    """Everything that is asked of a log with this flip."""
+    """Everything that is asked of a log with this flip. What a clean shutdown proves wrong is also asked
+    of the log without one."""
+    found = _clean_cases(sound, flip)
+    if flip.is_undetectable:
+        found += [
+            case._replace(
+                reader=f"{case.reader} without a clean shutdown",
+                ask=partial(_without_marker, case.ask),
+                is_clean=False,
+            )
+            for case in found
+        ]
+    for bounds in filter(sound.fits, flip.batch.nearby):
+        rows = sound.between(*bounds)
+        for name, read in RECOVERIES.items():
+            found.append(Case(name, bounds, partial(_call, read, bounds), rows, is_clean=False))
+    return found
+
+
+def _clean_cases(sound: Sound, flip: Flip) -> list[Case]:
     found = []
     for bounds in flip.batch.nearby:
         if not sound.fits(bounds):
@@ -389,6 +419,12 @@ def cases(sound: Sound, flip: Flip) -> list[Case]:
         found.append(Case("count", bounds, partial(_call, count, bounds), len(rows)))
     whole = (len(sound.rows), sound.end)
     return [*found, Case("ls", None, ls, whole), Case("verify", None, verify, whole)]
+
+
+def _without_marker(ask: Callable[[MemoryFileSystem], object], disk: MemoryFileSystem) -> object:
+    disk = disk.fork()
+    disk.unlink(CLEAN_MARKER)
+    return ask(disk)
 
 
 def _call(

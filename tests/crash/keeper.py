@@ -50,6 +50,7 @@ class Keeper:
                 log_start=self.read(LOG_START_CHECKPOINT),
                 high_watermark=self.read(HIGH_WATERMARK_CHECKPOINT),
                 is_clean=is_clean,
+                clean_end=self.clean_end() if is_clean else None,
                 watermark=watermark,
             )
             self.after_load()
@@ -68,6 +69,10 @@ class Keeper:
         self.file_system.unlink(f"{self.root}/{CLEAN_SHUTDOWN}")
         self.file_system.sync_dir(self.root)
         return True
+
+    def clean_end(self) -> int | None:
+        """Where the orderly stop left the log."""
+        return self.read(RECOVERY_CHECKPOINT)
 
     def after_load(self) -> None:
         """The checkpoint never says more than the log: a truncation may have come between."""

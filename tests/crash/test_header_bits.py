@@ -2,8 +2,9 @@
 
 A batch (magic 2) has 17 such bytes: base offset, size, leader epoch and magic; a message (magic 0 and 1)
 has 12: offset and size. Each of their bits is flipped in the first, a middle and the last batch of a middle
-segment and of the last one. ``undetectable`` is the offset of the very last batch of a log, raised: nothing
-follows it that could contradict, and a gap before it is legal.
+segment and of the last one. ``undetectable`` is the offset of the very last batch of a log, raised, where no
+clean shutdown has left a recovery point: nothing follows it that could contradict, and a gap before it is
+legal. After a clean shutdown every reader must refuse it.
 """
 
 from __future__ import annotations

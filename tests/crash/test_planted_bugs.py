@@ -306,12 +306,19 @@ def in_place(file_system: FileSystem, path: str, temporary: str, data: bytes) ->
     file_system.sync_dir(path.rpartition("/")[0])
 
 
-class MarkerStays(Keeper):
+class Uncompared(Keeper):
+    """A log that goes on beyond its last orderly stop is recovered, which would hide a wrong marker."""
+
+    def clean_end(self) -> int | None:
+        return None
+
+
+class MarkerStays(Uncompared):
     def take_marker(self) -> bool:
         return self.file_system.stat(f"{self.root}/.kafka_cleanshutdown") is not None
 
 
-class MarkerAfterFailure(Keeper):
+class MarkerAfterFailure(Uncompared):
     def on_failed_open(self) -> None:
         with suppress(StorageError):
             self.write_marker()

@@ -11,8 +11,9 @@ import pytest
 
 import stratalog
 from stratalog.errors import CorruptionError, LockedError, StorageError, UsageError
-from stratalog.manager.root.directory import Checkpoint, LogDirectory, read_small_file
+from stratalog.manager.root.directory import Checkpoint, LogDirectory
 from stratalog.storage.files.filesystem import OsFileSystem
+from stratalog.storage.files.small_file import read_small_file
 from stratalog.storage.formats.checkpoints import decode_offsets
 from stratalog.storage.formats.kafka_uuid import format_uuid, is_reserved
 from stratalog.storage.formats.meta_properties import decode_meta_properties

@@ -37,6 +37,7 @@ from stratalog.storage.log_config import LogConfig
 from stratalog.storage.names import check_topic_type, is_path
 from stratalog.storage.partition_log import AppendResult, PartitionLog, Watermark
 from stratalog.storage.recovery.report import LoadReport
+from stratalog.storage.segment.clean_end import CleanEnds
 from stratalog.storage.segment.tail_verdict import OnDamage
 from stratalog.storage.views.log_view import Isolation
 from stratalog.storage.views.read_only import folder_trace, open_view
@@ -274,7 +275,7 @@ class Logs:
     def _look(self, places: Iterable[TopicPartition]) -> list[PartitionView]:
         """What a reader sees of partitions now; of a commit into several, all or nothing."""
         if self._is_another_writing:
-            return self._visibility.look(lambda: [self._look_at_folder(each) for each in places])
+            return self._visibility.look(lambda: self._look_at_folders(places))
         with self._lock:
             return [self._look_at_log(each, self.partition(*each)) for each in places]
 
@@ -285,13 +286,18 @@ class Logs:
                 views = without_hidden(views, commits.hidden())
             return views[0]
 
-    def _look_at_folder(self, place: TopicPartition) -> PartitionView:
+    def _look_at_folders(self, places: Iterable[TopicPartition]) -> list[PartitionView]:
+        clean_ends = CleanEnds(self._file_system)
+        return [self._look_at_folder(each, clean_ends) for each in places]
+
+    def _look_at_folder(self, place: TopicPartition, clean_ends: CleanEnds) -> PartitionView:
         directory = self._catalogue.home(place)
         directory.log_starts.read()  # its writer may have raised it
         found = open_view(
             directory.folder(place),
             self._file_system,
             log_start=directory.log_starts.of(place),
+            clean_end=clean_ends.of(directory.root, place),
             config=self._catalogue.config(place.topic),
             now_ms=self._clock.now_ms(),
         )

@@ -97,6 +97,7 @@ class OpenPartitions:
                 recovery_point=directory.recovery_points.of(place),
                 log_start=directory.log_starts.of(place),
                 is_clean=directory.was_clean,
+                clean_end=directory.clean_end(place),
                 on_damage=self._on_damage,
                 watermark=self._watermark,
             )

@@ -84,13 +84,15 @@ class PartitionLog:
         log_start: int = 0,
         high_watermark: int | None = None,
         is_clean: bool = False,
+        clean_end: int | None = None,
         on_damage: OnDamage | str = OnDamage.REFUSE,
         producer_ttl_ms: int = 86_400_000,
         watermark: Watermark | str = Watermark.CALLER,
     ) -> PartitionLog:
         """Open a folder that is there, through recovery unless it was closed in order (``is_clean``).
 
-        ``recovery_point`` and ``log_start`` are what the checkpoints of the log directory say. Nobody
+        ``recovery_point`` and ``log_start`` are what the checkpoints of the log directory say, ``clean_end``
+        is the log end offset that a clean shutdown left: a log that goes on beyond it is damaged. Nobody
         else may write here meanwhile: the lock is the log directory's.
         """
         config = config or LogConfig()
@@ -101,6 +103,7 @@ class PartitionLog:
             recovery_point=recovery_point,
             log_start=log_start,
             is_clean=is_clean,
+            clean_end=clean_end,
             on_damage=OnDamage(on_damage),
             producer_ttl_ms=producer_ttl_ms,
         )

@@ -9,13 +9,14 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from stratalog.errors import StorageError
 from stratalog.inspect.count.within import count_within
 from stratalog.inspect.file.count import FileCount, count_file, ending_below
 from stratalog.inspect.file.span import SegmentSpan, segment_spans
+from stratalog.inspect.partition.clean_excess import CleanExcess, find_clean_excess
 from stratalog.inspect.partition.sources import (
     PartitionSource,
     relisted,
@@ -179,8 +180,10 @@ class _Counting:
         counts: list[SegmentCount] = []
         done = unread_files = 0
         for span in spans:
+            is_last = span.path == source.segments[-1]
             try:
-                file = self._segment(span, bounds, done)
+                excess = find_clean_excess(source, self.file_system) if is_last else None
+                file = self._segment(span, bounds, done, excess)
             except StorageError as error:
                 if self.on_error is None or vanished(source, error):
                     raise
@@ -189,7 +192,7 @@ class _Counting:
                 continue
             done += file.size_bytes
             file = ending_below(file, span.next_offset)
-            counts.append(SegmentCount(file, span.path == source.segments[-1]))
+            counts.append(SegmentCount(file, is_last))
         start_offset = _start_offset(source, counts)
         end_offset = counts[-1].file.next_offset if counts else 0
         if source.visible_end is not None:
@@ -202,7 +205,14 @@ class _Counting:
             unread_files=unread_files,
         )
 
-    def _segment(self, span: SegmentSpan, bounds: Bounds, done: int) -> FileCount:
+    def _segment(
+        self, span: SegmentSpan, bounds: Bounds, done: int, excess: CleanExcess | None
+    ) -> FileCount:
+        """Count a segment, up to a last batch whose offset is wrong."""
+        count = self._counted(span, bounds, done, None if excess is None else excess.position)
+        return count if excess is None else replace(count, end=excess.end_of(count.size_bytes))
+
+    def _counted(self, span: SegmentSpan, bounds: Bounds, done: int, end: int | None) -> FileCount:
         progress = None if self.progress is None else _shifted(self.progress, done)
         if bounds.hold(span):
             return count_file(
@@ -212,6 +222,7 @@ class _Counting:
                 max_decompressed_bytes=self.max_decompressed_bytes,
                 progress=progress,
                 times=self.times,
+                end=end,
             )
         return count_within(
             span.path,
@@ -221,6 +232,7 @@ class _Counting:
             max_decompressed_bytes=self.max_decompressed_bytes,
             progress=progress,
             below=span.next_offset,
+            end=end,
         )
 
 

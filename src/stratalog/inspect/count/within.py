@@ -33,10 +33,11 @@ def count_within(
     max_decompressed_bytes: int = DECOMPRESSED_SIZE_MAX_DEFAULT,
     progress: Progress | None = None,
     below: int | None = None,
+    end: int | None = None,
 ) -> FileCount:
     """Count the records of a file that lie within bounds, as ``count_file`` does; offsets and times are
     those of records, and batches those that have one. CRCs are not checked. The next segment begins at
-    ``below``."""
+    ``below``. ``end`` is the position of the batch up to which the file is counted."""
     decoder = RegionDecoder(
         Selection(
             columns=_COLUMNS,
@@ -50,15 +51,16 @@ def count_within(
         )
     )
     seen = _Seen()
-    with open_log_file(path, file_system) as log_file:
-        end = Pause(0, Ending.END)
+    with open_log_file(path, file_system) as whole:
+        log_file = whole if end is None else replace(whole, size=min(end, whole.size))
+        last = Pause(0, Ending.END)
         # Only its beginning is left out: the log's end is told, too.
         (span,) = segment_spans((path,))
         start, _ = part_within(span, replace(bounds, end=None), log_file.size, file_system)
         for pause in decode_file(log_file, decoder, progress, start=start, below=below):
             seen.add(decoder.take())
-            end = pause
-        end = judged(log_file, end)
+            last = pause
+        last = judged(log_file, last)
         place = log_file.topic_partition
         return FileCount(
             path=path,
@@ -67,11 +69,11 @@ def count_within(
             records=seen.records - seen.control_records,
             control_records=seen.control_records,
             batches=seen.batches,
-            size_bytes=log_file.size,
+            size_bytes=whole.size,
             first_offset=seen.first_offset,
             last_offset=seen.last_offset,
-            next_offset=next_offset(log_file, decoder.expected_offset, end.position),
-            end=FileEnd(path, log_file.size, end),
+            next_offset=next_offset(log_file, decoder.expected_offset, last.position),
+            end=FileEnd(path, whole.size, last),
             first_time=seen.first_time,
             last_time=seen.latest.value,
         )

@@ -28,13 +28,20 @@ from stratalog.records.layout import (
 from stratalog.records.reasons import corruption
 from stratalog.storage.files.filesystem import FileStat, FileSystem
 from stratalog.storage.segment.batch_at import is_sound_at
+from stratalog.storage.segment.clean_end import CleanEnd, find_excess, is_still_clean, last_batch_at
 from stratalog.storage.segment.log_file import LogFile, Window, open_log_file
 from stratalog.storage.segment.next_intact import next_intact
 from stratalog.storage.segment.scan import RowsSeen
 from stratalog.storage.segment.torn_tail import judged
 from stratalog.storage.segment.walk import FileEnd, walk_windows
 
-__all__ = ["SegmentTail", "find_tail", "tail_behind_damage", "walk_tail"]
+__all__ = [
+    "SegmentTail",
+    "find_tail",
+    "tail_behind_damage",
+    "tail_without_excess",
+    "walk_tail",
+]
 
 _ROWS_AT_ONCE: Final = 1024
 _BATCH_BYTES_MAX: Final = 256 << 20
@@ -50,6 +57,8 @@ class SegmentTail:
     next_offset: int
     last_position: int = 0
     last_header: bytes = b""
+    #: The offset that was expected where the last batch begins.
+    last_expected: int = 0
     #: What the file was like then: as long as it is so, it ends here. None where that does not follow, for
     #: what is written into zeros that were set aside changes neither the size nor, within a moment, the time.
     stat: FileStat | None = None
@@ -125,6 +134,23 @@ def tail_behind_damage(known: SegmentTail, file_system: FileSystem) -> SegmentTa
     return replace(known, damage=None)
 
 
+def tail_without_excess(
+    tail: SegmentTail, clean_end: CleanEnd | None, file_system: FileSystem
+) -> SegmentTail:
+    """End a segment before its last batch if that lies beyond where a clean shutdown left the log: its
+    offset, which no CRC covers, may be wrong."""
+    if clean_end is None or tail.next_offset <= clean_end.offset:
+        return tail
+    if tail.damage is not None or not tail.last_header:
+        return tail
+    with open_log_file(tail.path, file_system) as log_file:
+        last = last_batch_at(log_file, tail.last_position, tail.next_offset, tail.last_expected)
+    damage = find_excess(tail.path, last, clean_end.offset)
+    if damage is None or not is_still_clean(file_system, clean_end):
+        return tail
+    return SegmentTail(tail.path, tail.last_position, tail.last_expected, damage=damage)
+
+
 def _ended(
     log_file: LogFile, known: SegmentTail, walk: _Walk, pause: Pause, stat: FileStat | None
 ) -> SegmentTail:
@@ -140,6 +166,7 @@ def _ended(
         walk.next_offset,
         walk.last_position,
         header,
+        walk.last_expected,
         stat if is_read and stays else None,
         _damage(log_file, walk, pause),
     )
@@ -170,7 +197,7 @@ class _Walk:
         self.next_offset = known.next_offset
         self.last_position = known.last_position
         #: The offset that was expected where the last batch begins.
-        self.last_expected = known.next_offset
+        self.last_expected = known.last_expected if known.last_header else known.next_offset
         self._expected = known.next_offset
         self._seen = seen
         self._rows = memoryview(array("q", bytes(8 * ROW_WIDTH * _ROWS_AT_ONCE)))

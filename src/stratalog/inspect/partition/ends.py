@@ -7,7 +7,7 @@ appended since, and notices when the segment was cut, or is another.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from stratalog.errors import CorruptionError
@@ -16,6 +16,7 @@ from stratalog.inspect.file.tail import (
     SegmentTail,
     find_tail,
     tail_behind_damage,
+    tail_without_excess,
     walk_tail,
 )
 from stratalog.inspect.partition.sources import PartitionSource, with_fresh_listing
@@ -93,6 +94,9 @@ class EndsCache:
             found = find_tail(span, self._file_system, check_crc=self._check_crc)
         while found.damage is not None and self._skips_damage:
             found = tail_behind_damage(found, self._file_system)
+        found = tail_without_excess(found, source.clean_end, self._file_system)
+        if self._skips_damage:
+            found = replace(found, damage=None)
         self._tails[source.folder] = found
         return found
 
@@ -123,7 +127,9 @@ class EndsCache:
         unstable = None
         if stable and _has_transactions(source):
             followed = self._followed(source)
-            tail: SegmentTail | None = followed.tail
+            tail: SegmentTail | None = tail_without_excess(
+                followed.tail, source.clean_end, self._file_system
+            )
             unstable = followed.first_unstable_offset
         else:
             tail = self.tail(source)
@@ -185,7 +191,9 @@ class EndsCache:
             known = FollowedTransactions(source, self._file_system)
             known.go_on()
             self._transactions[source.folder] = known
-        self._tails[source.folder] = known.tail
+        self._tails[source.folder] = tail_without_excess(
+            known.tail, source.clean_end, self._file_system
+        )
         return known
 
 

@@ -6,8 +6,7 @@ from stratalog.errors import CorruptionError
 from stratalog.inspect.file.search import SegmentSearch
 from stratalog.inspect.file.skip_by_time import ends_before
 from stratalog.inspect.file.span import SegmentSpan, segment_spans
-from stratalog.inspect.file.tail import find_tail
-from stratalog.inspect.partition.ends import partition_ends
+from stratalog.inspect.partition.ends import EndsCache, partition_ends
 from stratalog.inspect.partition.sources import PartitionSource, with_fresh_listing
 from stratalog.records.columns import RegionDecoder, Selection
 from stratalog.records.layout import INT64_MAX, Check, Column, Ending
@@ -42,16 +41,20 @@ def first_of_time(
             continue
         if ends_before(span, time_ms, files):
             continue
-        found = _in_segment(span, time_ms, files, start)
+        limit = None
+        if span.is_last:  # what its writer is still at is the end of the log, and none of it
+            tail = EndsCache(files).tail(source)
+            limit = None if tail is None else tail.position
+        found = _in_segment(span, time_ms, files, start, limit)
         if found is not None:
             end = source.visible_end
             return found if end is None or found < end else None
     return None
 
 
-def _in_segment(span: SegmentSpan, time_ms: int, files: FileSystem, start: int) -> int | None:
-    # What its writer is still at is the end of the log, and none of it.
-    limit = find_tail(span, files).position if span.is_last else None
+def _in_segment(
+    span: SegmentSpan, time_ms: int, files: FileSystem, start: int, limit: int | None
+) -> int | None:
     with SegmentSearch(span, files) as search:
         if search.is_v07:
             return None  # no record of these has a time

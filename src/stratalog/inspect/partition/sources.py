@@ -35,6 +35,7 @@ from stratalog.storage.names import (
     parse_segment_name,
 )
 from stratalog.storage.replace.settle import LISTINGS_MAX, SettledFolder, read_settled
+from stratalog.storage.segment.clean_end import CleanEnd, CleanEnds, is_still_clean
 from stratalog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ class PartitionSource:
     log directory says that it was deleted. From ``visible_end`` on nothing is shown: a commit into several
     partitions is under way there, or may be when it is read (see ``visible_ends``). ``is_listed``: the
     files were found, not named, so that one of them may be gone before it is opened. ``swapped`` are the
-    names that some of them do not have yet, but will (see ``settling``).
+    names that some of them do not have yet, but will (see ``settling``). ``clean_end`` is where a clean
+    shutdown left the log, read before the folder was listed.
     """
 
     folder: str
@@ -83,6 +85,7 @@ class PartitionSource:
     visible_end: int | None = None
     is_listed: bool = False
     swapped: frozenset[str] = frozenset()
+    clean_end: CleanEnd | None = None
 
     @property
     def name(self) -> str:
@@ -173,6 +176,7 @@ class _Finder:
         #: What the operating system said of folders that cannot be listed.
         self.refused: list[StorageError] = []
         self._starts = LogStarts(file_system)
+        self._clean_ends = CleanEnds(file_system)
         self._journals = Journals(file_system, cache)
         self._roots: dict[str, str] = {}  # of folders whose directory may have commits
 
@@ -235,6 +239,9 @@ class _Finder:
             self._places.append(place)
         if not self._wanted.takes(place) or whole in self._folders:
             return
+        root = os.path.dirname(whole)
+        is_log = place is not None and not is_marked_partition_dir(name)
+        clean_end = self._clean_ends.of(root, place) if is_log and place is not None else None
         settled = read_settled(self._file_system, folder)
         self._notes += partition_notes(folder, settled.entries)
         for entry in settled.entries:
@@ -246,10 +253,11 @@ class _Finder:
             segments=_segments(folder, settled),
             swapped=frozenset(settled.swapped),
             is_listed=True,
+            clean_end=clean_end,
         )
         source = without_leftovers(source, self._file_system)
-        if place is not None and not is_marked_partition_dir(name):
-            root = self._roots[whole] = os.path.dirname(whole)
+        if is_log and place is not None:
+            self._roots[whole] = root
             source = replace(source, log_start=self._starts.of(root, place))
             source = self._journals.ended(root, source)
         self._folders[whole] = source
@@ -359,8 +367,11 @@ def vanished(source: PartitionSource, error: StorageError) -> bool:
 
 
 def relisted(source: PartitionSource, file_system: FileSystem | None = None) -> PartitionSource:
-    """The same partition as it is now; without segments where its folder is gone."""
+    """The same partition as it is now; without segments where its folder is gone, and without its clean end
+    where a writer was at work since."""
     files = file_system or OsFileSystem()
+    if source.clean_end is not None and not is_still_clean(files, source.clean_end):
+        source = replace(source, clean_end=None)
     try:
         settled = read_settled(files, source.folder)
     except StorageError as error:

@@ -17,6 +17,7 @@ from stratalog.inspect.file.count import next_offset
 from stratalog.inspect.file.decode import decode_file
 from stratalog.inspect.file.skipped_damage import OnDamagedBatch, SkippedDamage, find_resumption
 from stratalog.inspect.file.span import SegmentSpan
+from stratalog.inspect.partition.clean_excess import find_clean_excess
 from stratalog.inspect.partition.sources import (
     PartitionSource,
     relisted,
@@ -113,19 +114,24 @@ class PartitionReader:
                 start, limit = part_within(span, bounds, log_file.size, self._file_system)
                 decoder = self._decoder_for(bounds)
                 expected = None
+                is_last = span.path == source.segments[-1]
+                excess = find_clean_excess(source, self._file_system) if is_last else None
+                below = span.next_offset if excess is None else excess.expected
                 while True:
-                    yield from self._file(
-                        log_file, decoder, start, limit, expected, span.next_offset
-                    )
+                    yield from self._file(log_file, decoder, start, limit, expected, below)
                     end = self.ends[-1]
-                    is_last = span.path == source.segments[-1]
                     if is_last:
                         end = self.ends[-1] = replace(end, pause=judged(log_file, end.pause))
+                    if excess is not None:
+                        end = self.ends[-1] = excess.judged(end)
                     is_torn = is_last and end.pause.ending == Ending.INCOMPLETE
                     if end.is_clean or is_torn:
                         break
                     expected = decoder.expected_offset
-                    found = find_resumption(log_file, span, end.pause, expected)
+                    if excess is not None and end.pause.position == excess.position:
+                        found = excess.resumption(log_file)
+                    else:
+                        found = find_resumption(log_file, span, end.pause, expected)
                     if self._on_damage is OnDamagedBatch.FAIL or found.position is None:
                         break
                     self.skipped.append(found.skipped)

@@ -23,8 +23,9 @@ What proves a loss, and what does not:
 * The log-start-offset-checkpoint names a partition only while its log starts inside a segment. If after an
   orderly stop the first segment begins above that offset, the segments before it were taken away. The same
   holds for the first leader epoch: raising the log start raises the start of the epoch.
-* After a clean shutdown the recovery point is the log end. A log that goes on beyond it has a last batch
-  whose offset is wrong, which no CRC covers and nothing after it contradicts: a finding.
+* After a clean shutdown the recovery point is the log end. If the last batch lies beyond it, after a gap, the
+  offset of the batch is wrong, which no CRC covers and nothing after it contradicts: a finding. Without a gap
+  something has appended to the log: a note.
 * What lies below the log start was deleted on purpose, and is never missing.
 
 Everything here is a pure function of values.
@@ -33,10 +34,11 @@ Everything here is a pure function of values.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from stratalog.errors import CorruptionError
 from stratalog.inspect.check.report import FileReport, Finding, Severity
 from stratalog.storage.names import (
     CLEANER_CHECKPOINT,
@@ -108,6 +110,8 @@ class PartitionEvidence:
     snapshot: tuple[str, int] | None = None
     #: The largest offset that a producer of that snapshot has written; -1 where there is none.
     last_producer_offset: int = -1
+    #: The error of a last batch beyond where a clean shutdown left the log, with a gap before it.
+    excess: CorruptionError | None = None
 
     @property
     def log_start(self) -> int:
@@ -219,18 +223,17 @@ def _excess(evidence: PartitionEvidence, last: SegmentEnd | None, end: int) -> l
     recovery_point = evidence.checkpoints.get(RECOVERY_CHECKPOINT)
     if last is None or not evidence.is_clean or recovery_point is None or end <= recovery_point:
         return []
+    if evidence.excess is not None:
+        found = Finding.of_error(last.path, evidence.excess, _RESTORE)
+        return [replace(found, offset=recovery_point)]
+    if end <= last.base_offset:
+        return []  # an empty segment ends where it begins
     detail = (
         f"the log ends at offset {end}, and the {RECOVERY_CHECKPOINT} of the clean shutdown says "
-        f"{recovery_point}: the offset of the last batch, which no CRC covers, may be wrong, or something "
-        "else has written to the log"
-    )
-    advice = (
-        "compare the last batch with a replica or a backup, and restore the segment if it differs"
+        f"{recovery_point}: something else has appended to the log since"
     )
     return [
-        Finding.about(
-            last.path, "damage", "end_beyond_recovery_point", detail, advice, offset=recovery_point
-        )
+        Finding.about(last.path, "note", "end_beyond_recovery_point", detail, offset=recovery_point)
     ]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
-from stratalog.errors import StorageError
+from stratalog.errors import CorruptionError, StorageError
 from stratalog.inspect.check.batch_facts import SegmentFacts
 from stratalog.inspect.check.data_file import CheckedFile
 from stratalog.inspect.check.index_files import SegmentIndexes, load_index, load_indexes
@@ -27,6 +27,7 @@ from stratalog.inspect.check.report import (
     unreadable,
 )
 from stratalog.inspect.check.small_files import QUORUM_STATE, check_small_file, kind_of_name
+from stratalog.inspect.partition.clean_excess import find_clean_excess
 from stratalog.inspect.partition.sources import PartitionSource
 from stratalog.inspect.verify.epochs import find_epoch_conflict
 from stratalog.inspect.verify.missing import (
@@ -366,10 +367,18 @@ class _PartitionVerifier:
             first_epoch_start=self._first_epoch_start,
             last_epoch_start=self._last_epoch_start,
             last_producer_offset=self._last_producer_offset,
+            excess=self._excess(),
             snapshot=None
             if newest is None
             else (segment_file_name(newest, FileKind.SNAPSHOT), newest),
         )
+
+    def _excess(self) -> CorruptionError | None:
+        last = self._segments[-1] if self._segments else None
+        if last is None or not last.is_sound:
+            return None
+        found = find_clean_excess(self._source, self._file_system)
+        return None if found is None else found.error
 
 
 def _is_known(name: str) -> bool:

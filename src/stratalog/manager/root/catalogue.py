@@ -13,9 +13,10 @@ from contextlib import suppress
 from typing import Final
 
 from stratalog.errors import CorruptionError, StorageError, UnknownPartitionError, UsageError
-from stratalog.manager.root.directory import LogDirectory, read_small_file
+from stratalog.manager.root.directory import LogDirectory
 from stratalog.manager.root.topic_file import Topic, TopicEntry, TopicFile
 from stratalog.storage.files.filesystem import FileSystem, replace_file
+from stratalog.storage.files.small_file import read_small_file
 from stratalog.storage.formats.kafka_uuid import format_uuid
 from stratalog.storage.formats.partition_metadata import (
     decode_partition_metadata,

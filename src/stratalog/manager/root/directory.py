@@ -15,6 +15,7 @@ from typing import Final
 from stratalog.errors import CorruptionError, StorageError, UsageError
 from stratalog.records.layout import INT32_MAX
 from stratalog.storage.files.filesystem import FileLock, FileSystem, replace_file
+from stratalog.storage.files.small_file import read_small_file
 from stratalog.storage.formats.checkpoints import decode_offsets, encode_offsets
 from stratalog.storage.formats.clean_shutdown import encode_clean_shutdown
 from stratalog.storage.formats.kafka_uuid import format_uuid, random_uuid
@@ -38,9 +39,8 @@ from stratalog.storage.names import (
 )
 from stratalog.types import TopicPartition
 
-__all__ = ["Checkpoint", "LogDirectory", "identity_of", "new_cluster_id", "read_small_file"]
+__all__ = ["Checkpoint", "LogDirectory", "identity_of", "new_cluster_id"]
 
-_SMALL_FILE_MAX: Final = 64 << 20
 #: What a crash in the first moments leaves: this is still a folder that was empty.
 _LEFTOVERS: Final = frozenset({LOCK, META_PROPERTIES + TEMPORARY_SUFFIX})
 
@@ -106,6 +106,7 @@ class LogDirectory:
             self.log_starts = Checkpoint(file_system, root, LOG_START_CHECKPOINT)
             self.high_watermarks = Checkpoint(file_system, root, HIGH_WATERMARK_CHECKPOINT)
             self._has_marker = CLEAN_SHUTDOWN in names
+            self._had_marker = self._has_marker
             #: Whether all its logs were closed well, as is also where there are none yet.
             self.was_clean = self._has_marker or not self.partitions()
         except BaseException:
@@ -147,6 +148,11 @@ class LogDirectory:
                 error.reason, error.detail, path=path,
                 advice="put back a copy of it: it says whose directory this is",
             ) from None  # fmt: skip
+
+    def clean_end(self, place: TopicPartition) -> int | None:
+        """Return the log end offset that the last clean shutdown left; None if there was none, or if the
+        checkpoint does not name the partition."""
+        return self.recovery_points.offsets.get(place) if self._had_marker else None
 
     @property
     def directory_id(self) -> bytes | None:
@@ -205,21 +211,6 @@ class LogDirectory:
 def new_cluster_id() -> str:
     """For directories that belong to no cluster yet."""
     return format_uuid(random_uuid())
-
-
-def read_small_file(file_system: FileSystem, path: str) -> bytes | None:
-    """A file as a whole; None where there is none."""
-    found = file_system.stat(path)
-    if found is None:
-        return None
-    if found.size > _SMALL_FILE_MAX:
-        raise CorruptionError("file_size", f"{found.size} bytes are too many for it", path=path)
-    file = file_system.open_readable(path)
-    try:
-        data = bytearray(found.size)
-        return bytes(data[: file.read_into(0, memoryview(data))])
-    finally:
-        file.close()
 
 
 def identity_of(directories: Sequence[LogDirectory]) -> tuple[str, int]:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from stratalog.errors import CorruptionError
-from stratalog.manager.root.directory import read_small_file
 from stratalog.storage.files.filesystem import FileSystem, replace_file
+from stratalog.storage.files.small_file import read_small_file
 from stratalog.storage.formats.topic_entries import Topic, TopicEntry, decode_topics, encode_topics
 from stratalog.storage.names import STRATALOG_TOPICS, TEMPORARY_SUFFIX
 

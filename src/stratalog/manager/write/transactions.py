@@ -24,12 +24,12 @@ from stratalog.errors import (
     TransactionStateError,
     UsageError,
 )
-from stratalog.manager.root.directory import read_small_file
 from stratalog.records.builder import BatchOptions
 from stratalog.records.control import ControlType, build_marker
 from stratalog.records.layout import Codec
 from stratalog.storage.files.filesystem import FileSystem, replace_file
 from stratalog.storage.files.forks import check_forks, fork_count
+from stratalog.storage.files.small_file import read_small_file
 from stratalog.storage.formats.transaction_entries import (
     EPOCH_MAX,
     JournalEntry,

@@ -106,7 +106,11 @@ class _Loader:
         if self._is_clean:
             try:
                 next_offset = self._end_of(segments)
-                if segments and next_offset - segments[-1].base_offset - 1 > INT32_MAX:
+                if options.clean_end is not None and next_offset > options.clean_end:
+                    self._is_clean = (
+                        False  # recovery says whether the offset of the last batch is wrong
+                    )
+                elif segments and next_offset - segments[-1].base_offset - 1 > INT32_MAX:
                     self._is_clean = False  # no further append could be indexed: recovery splits it
                 elif segments and next_offset >= options.log_start:
                     active = self._activate(segments[-1])

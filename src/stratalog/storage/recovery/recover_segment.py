@@ -23,7 +23,8 @@ from stratalog.storage.replace.split import split_segment
 from stratalog.storage.replace.swap import rename_deleted
 from stratalog.storage.segment.abandoned import is_blank
 from stratalog.storage.segment.activate import overwrite
-from stratalog.storage.segment.log_file import Window
+from stratalog.storage.segment.clean_end import find_excess, last_batch_at
+from stratalog.storage.segment.log_file import LogFile, Window
 from stratalog.storage.segment.scan import SegmentScan, scan_segment
 from stratalog.storage.segment.sealed import SealedSegment
 from stratalog.storage.segment.segment import Segment
@@ -88,11 +89,15 @@ class SegmentRecovery:
         size = log.size()
         found = scan_segment(
             log, base, options.limits, size, check=_CHECK, expected_offset=base, seen=seen,
-            follower=behind[0].base_offset if behind else None,
+            follower=behind[0].base_offset if behind else options.clean_end,
         )  # fmt: skip
         self._report.scanned_bytes += found.valid_bytes
-        if self._overlaps(segment, found, behind):
-            self._cut_last_batch(segment, log, found, size, behind[0].base_offset)
+        excess = self._excess(segment, log, found, behind)
+        if excess is not None:
+            if options.on_damage != OnDamage.CUT:
+                log.close()
+                raise excess
+            self._cut_last_batch(segment, log, found, size, excess)
             return self.recover(segment, before, behind)
         self._report.recovered_segments.append(base)
         if not found.is_whole:
@@ -127,23 +132,32 @@ class SegmentRecovery:
         recovered.take_end(found.valid_bytes, found.index, aborted)
         return recovered, found
 
-    def _overlaps(
-        self, segment: SealedSegment, found: SegmentScan, behind: list[SealedSegment]
-    ) -> bool:
-        """Whether the last batch of a segment reaches into the next one, because its offset, which no CRC
-        covers, is wrong. DamagedLogError unless it is to be truncated."""
-        follower = behind[0].base_offset if behind else found.next_offset
-        if found.next_offset <= follower:
-            return False
-        if self._options.on_damage == OnDamage.CUT:
-            return True
-        raise DamagedLogError(
-            "segment_overlap",
-            _overlap(found, follower),
-            path=segment.path(FileKind.LOG),
-            advice="restore the segment from a copy, or open with on_damage='cut' to truncate its last "
-            "batch, which is kept in a *.cut file",
+    def _excess(
+        self,
+        segment: SealedSegment,
+        log: WritableFile,
+        found: SegmentScan,
+        behind: list[SealedSegment],
+    ) -> DamagedLogError | None:
+        """Find out whether the last batch of a segment reaches into the next one, or beyond the end that a
+        clean shutdown left, because its offset, which no CRC covers, is wrong."""
+        path, position = segment.path(FileKind.LOG), found.last_position
+        if not behind:
+            log_file = LogFile(path, log, found.valid_bytes, segment.base_offset, is_v07=False)
+            last = last_batch_at(log_file, position, found.next_offset, found.last_expected)
+            error = find_excess(path, last, self._options.clean_end)
+            if error is None:
+                return None
+            reason, detail, advice = error.reason, error.detail, f"{error.advice}, or"
+        elif found.next_offset > behind[0].base_offset:
+            reason, detail = "segment_overlap", _overlap(found, behind[0].base_offset)
+            advice = "restore the segment from a copy, or"
+        else:
+            return None
+        advice += (
+            " open with on_damage='cut' to truncate its last batch, which is kept in a *.cut file"
         )
+        return DamagedLogError(reason, detail, position=position, path=path, advice=advice)
 
     def _cut_last_batch(
         self,
@@ -151,21 +165,20 @@ class SegmentRecovery:
         log: WritableFile,
         found: SegmentScan,
         size: int,
-        follower: int,
+        excess: DamagedLogError,
     ) -> None:
         path, position = segment.path(FileKind.LOG), found.last_position
         kept_as = self._keep_tail(path, log, position, size)
         log.truncate(position)
         log.close()
-        detail = _overlap(found, follower)
         self._report.cuts.append(
             Cut(
                 path,
                 position,
                 size - position,
                 found.last_expected,
-                "segment_overlap",
-                detail,
+                excess.reason,
+                excess.detail,
                 kept_as,
             )
         )

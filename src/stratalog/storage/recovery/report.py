@@ -23,6 +23,8 @@ class LoadOptions:
     recovery_point: int = 0
     log_start: int = 0
     is_clean: bool = False
+    #: The log end offset that a clean shutdown left. None if there was none, or if nothing says it.
+    clean_end: int | None = None
     on_damage: OnDamage = OnDamage.REFUSE
     producer_ttl_ms: int = 86_400_000
 

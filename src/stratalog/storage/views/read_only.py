@@ -29,6 +29,7 @@ from stratalog.storage.replace.settle import (
 )
 from stratalog.storage.segment.abandoned import find_leftovers
 from stratalog.storage.segment.batch_at import is_sound_at
+from stratalog.storage.segment.clean_end import CleanEnd, find_excess, is_still_clean, last_batch_at
 from stratalog.storage.segment.log_file import LogFile
 from stratalog.storage.segment.scan import SegmentScan, scan_segment
 from stratalog.storage.segment.sealed import SealedSegment
@@ -55,21 +56,23 @@ def open_view(
     file_system: FileSystem,
     *,
     log_start: int = 0,
+    clean_end: CleanEnd | None = None,
     config: LogConfig | None = None,
     now_ms: int,
 ) -> FolderView:
     """The partition in ``folder`` as it is now. The high watermark is the end: who replicates it
-    elsewhere is not known here. A damaged middle shows when it is read."""
+    elsewhere is not known here. A damaged middle shows when it is read. ``clean_end`` is where a clean
+    shutdown left the log: a last batch beyond it is damage, unless a writer has begun meanwhile."""
     config = config or LogConfig()
     limits = IndexLimits(config.index_interval_bytes, config.segment_index_bytes)
     for _ in range(LISTINGS_MAX - 1):
         try:
-            return _open(folder, file_system, limits, log_start, now_ms)
+            return _open(folder, file_system, limits, log_start, clean_end, now_ms)
         except StorageError as error:
             # Retention may take a segment away between the listing and the opening.
             if error.errno != errno.ENOENT:
                 raise
-    return _open(folder, file_system, limits, log_start, now_ms)
+    return _open(folder, file_system, limits, log_start, clean_end, now_ms)
 
 
 def check_format(folder: str, file_system: FileSystem) -> None:
@@ -116,7 +119,12 @@ def _aborted_finder(
 
 
 def _open(
-    folder: str, file_system: FileSystem, limits: IndexLimits, log_start: int, now_ms: int
+    folder: str,
+    file_system: FileSystem,
+    limits: IndexLimits,
+    log_start: int,
+    clean_end: CleanEnd | None,
+    now_ms: int,
 ) -> FolderView:
     settled = read_settled(file_system, folder)
     check_segment_files(folder, settled.entries)
@@ -167,7 +175,8 @@ def _open(
     )  # fmt: skip
     file_size = last.size_bytes
     valid_bytes, log_end = found_end.valid_bytes, found_end.next_offset
-    if found_end.pause.reason == Reason.OFFSET_ORDER:
+    excess = _excess(last, found_end, clean_end, file_system)
+    if excess is not None or found_end.pause.reason == Reason.OFFSET_ORDER:
         # No CRC covers an offset: which of two batches is out of order cannot be told. Neither is shown.
         valid_bytes, log_end = found_end.last_position, found_end.last_expected
         found_end.index.truncate(log_end)
@@ -177,7 +186,25 @@ def _open(
     unstable = producers.first_unstable_offset(log_end)
     stable = log_end if unstable is None else max(min(unstable, log_end), start)
     view = LogView(SegmentList(segments), start, log_end, last.size_bytes, log_end, stable)
-    return FolderView(view, _damage(last, found_end, file_size))
+    return FolderView(view, excess or _damage(last, found_end, file_size))
+
+
+def _excess(
+    segment: SealedSegment,
+    found: SegmentScan,
+    clean_end: CleanEnd | None,
+    file_system: FileSystem,
+) -> CorruptionError | None:
+    """Compare the end of the last segment with where a clean shutdown left the log."""
+    if clean_end is None or found.next_offset <= clean_end.offset:
+        return None
+    if found.pause.reason == Reason.OFFSET_ORDER:
+        return None  # the last batch is not the end
+    path = segment.path(FileKind.LOG)
+    log_file = LogFile(path, segment.log, found.valid_bytes, segment.base_offset, is_v07=False)
+    last = last_batch_at(log_file, found.last_position, found.next_offset, found.last_expected)
+    error = find_excess(path, last, clean_end.offset)
+    return error if error is not None and is_still_clean(file_system, clean_end) else None
 
 
 def _damage(segment: SealedSegment, found: SegmentScan, file_size: int) -> CorruptionError | None:

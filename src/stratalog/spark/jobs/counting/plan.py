@@ -13,6 +13,7 @@ from stratalog.inspect.count.partition import PartitionCount, SegmentCount
 from stratalog.inspect.file.count import FileCount, ending_below
 from stratalog.inspect.file.search import SegmentSearch
 from stratalog.inspect.file.span import SegmentSpan, segment_spans
+from stratalog.inspect.partition.clean_excess import CleanExcess, find_clean_excess
 from stratalog.inspect.partition.sources import PartitionSource, Sources, relisted, vanished
 from stratalog.inspect.range.bounds import NO_BOUNDS, Bounds, bounds_of, spans_within
 from stratalog.inspect.range.offset_range import WHOLE, OffsetRange, parse_offsets
@@ -21,6 +22,7 @@ from stratalog.spark.jobs.counting.tasks import (
     CountedPart,
     Counting,
     PartToCount,
+    count_part,
     count_parts,
     merge_parts,
 )
@@ -225,8 +227,16 @@ class _CountJob:
         if file.count is None:
             file.found.clear()
 
+    def _up_to(self, excess: CleanExcess, file: _File) -> FileCount:
+        """Count a file up to a last batch whose offset is wrong, on the driver: it is rare, and one file."""
+        part = FilePart(excess.path, 0, excess.position, excess.position)
+        bounds = None if file.bounds == NO_BOUNDS else file.bounds
+        count = count_part(self._counting, part, bounds, self._file_system)
+        return replace(count, end=excess.end_of(count.size_bytes))
+
     def whole(self, source: PartitionSource) -> CountedLog:
         files = self._of[source.folder]
+        excess = find_clean_excess(source, self._file_system)
         segments, stats, unread = [], [], 0
         for file in files:
             if file.refused is not None:
@@ -235,6 +245,8 @@ class _CountJob:
                 continue
             assert file.count is not None
             shown = ending_below(_shown(file), file.span.next_offset)
+            if excess is not None and excess.path == file.span.path:
+                shown = self._up_to(excess, file)
             segments.append(SegmentCount(shown, file.span.path == source.segments[-1]))
             stats += [each.stats for each in file.found]
         start = _start_of(source, segments)

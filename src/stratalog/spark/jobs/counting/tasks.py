@@ -18,7 +18,7 @@ from stratalog.spark.jobs.run.log_paths import LogPaths
 from stratalog.spark.jobs.run.task_errors import each_or_error
 from stratalog.storage.files.filesystem import FileSystem
 
-__all__ = ["CountedPart", "Counting", "PartToCount", "count_parts", "merge_parts"]
+__all__ = ["CountedPart", "Counting", "PartToCount", "count_part", "count_parts", "merge_parts"]
 
 NO_STATS: Final = BatchStats()
 
@@ -64,27 +64,32 @@ def count_parts(
 
 def _count(counting: Counting, each: PartToCount, file_system: FileSystem) -> CountedPart:
     headers = HeaderStats() if counting.stats else None
-    if each.bounds is None:
-        count = _count_part(counting, each.part, file_system, headers)
-    else:
-        count = count_within(
-            each.part.path,
-            each.bounds,
-            file_system=file_system,
-            max_batch_bytes=counting.max_batch_bytes,
-            max_decompressed_bytes=counting.max_decompressed_bytes,
-        )
-        if headers is not None:
-            # Those of all batches: a batch that lies across a bound is there as a whole.
-            _count_part(counting, each.part, file_system, headers)
+    count = count_part(counting, each.part, each.bounds, file_system, headers)
+    if each.bounds is not None and headers is not None:
+        # Those of all batches: a batch that lies across a bound is there as a whole.
+        count_part(counting, each.part, None, file_system, headers)
     return CountedPart(
         each.number, each.part, count, NO_STATS if headers is None else headers.stats
     )
 
 
-def _count_part(
-    counting: Counting, part: FilePart, file_system: FileSystem, headers: HeaderStats | None
+def count_part(
+    counting: Counting,
+    part: FilePart,
+    bounds: Bounds | None,
+    file_system: FileSystem,
+    headers: HeaderStats | None = None,
 ) -> FileCount:
+    """Count a part of a file from its headers; with ``bounds`` its records are decoded."""
+    if bounds is not None:
+        return count_within(
+            part.path,
+            bounds,
+            file_system=file_system,
+            max_batch_bytes=counting.max_batch_bytes,
+            max_decompressed_bytes=counting.max_decompressed_bytes,
+            end=part.end,
+        )
     return count_file(
         part.path,
         file_system=file_system,

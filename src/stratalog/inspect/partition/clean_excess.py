@@ -1,0 +1,87 @@
+"""Find the last batch of a partition that lies beyond where a clean shutdown left the log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from stratalog.errors import CorruptionError, StorageError
+from stratalog.inspect.file.skipped_damage import Resumption, SkippedDamage
+from stratalog.inspect.file.span import segment_spans
+from stratalog.inspect.partition.sources import PartitionSource, vanished
+from stratalog.records.columns import Pause
+from stratalog.records.layout import Ending, Reason
+from stratalog.storage.files.filesystem import FileSystem, OsFileSystem
+from stratalog.storage.segment.log_file import LogFile
+from stratalog.storage.segment.walk import FileEnd
+
+__all__ = ["CleanExcess", "find_clean_excess"]
+
+
+@dataclass(frozen=True, slots=True)
+class _ExcessPause(Pause):
+    """The end of a walk at such a batch."""
+
+    excess: CorruptionError | None = None
+
+    def error(self) -> CorruptionError:
+        assert self.excess is not None
+        return self.excess
+
+
+class CleanExcess(NamedTuple):
+    """A last batch whose offset is wrong. All offsets before it lie below ``expected``."""
+
+    path: str
+    position: int
+    expected: int
+    error: CorruptionError
+
+    def end_of(self, log_size: int) -> FileEnd:
+        """How the file ends for who walks over it."""
+        pause = _ExcessPause(
+            self.position, Ending.CORRUPT, Reason.OFFSET_ORDER, self.error.detail, self.error
+        )
+        return FileEnd(self.path, log_size, pause)
+
+    def judged(self, end: FileEnd) -> FileEnd:
+        """How a walk ended that was bounded by ``expected``: here, or as it was."""
+        is_here = end.path == self.path and end.pause.position == self.position
+        return self.end_of(end.size) if is_here and end.pause.ending == Ending.CORRUPT else end
+
+    def resumption(self, log_file: LogFile) -> Resumption:
+        """What is left out where damage is skipped: nothing follows the batch."""
+        skipped = SkippedDamage(
+            path=self.path,
+            position=self.position,
+            size_bytes=log_file.size - self.position,
+            start_offset=self.expected,
+            resume_offset=None,
+            reason=self.error.reason,
+            detail=self.error.detail,
+        )
+        return Resumption(skipped, None)
+
+
+def find_clean_excess(
+    source: PartitionSource, file_system: FileSystem | None = None
+) -> CleanExcess | None:
+    """Compare the end of a partition with where a clean shutdown left it, from the headers of the last few
+    batches. None where it goes on no further, or where nothing says where it ended."""
+    if source.clean_end is None or not source.segments:
+        return None
+    # Only now: a log beside a writer, or without a checkpoint, is not compared.
+    from stratalog.inspect.file.tail import find_tail, tail_without_excess
+
+    files = file_system or OsFileSystem()
+    *_, span = segment_spans(source.segments)
+    try:
+        tail = find_tail(span, files, check_crc=False)
+        judged = tail_without_excess(tail, source.clean_end, files)
+    except StorageError as error:
+        if not vanished(source, error):
+            raise
+        return None  # a writer is at work
+    if judged is tail or judged.damage is None:
+        return None
+    return CleanExcess(span.path, judged.position, judged.next_offset, judged.damage)
