@@ -64,11 +64,16 @@ class Keeper:
 
     def take_marker(self) -> bool:
         """Whether the last stop was an orderly one. From here on it is none, until it is again."""
-        if self.file_system.stat(f"{self.root}/{CLEAN_SHUTDOWN}") is None:
-            return False
-        self.file_system.unlink(f"{self.root}/{CLEAN_SHUTDOWN}")
+        is_clean = self.file_system.stat(f"{self.root}/{CLEAN_SHUTDOWN}") is not None
+        if is_clean:
+            self.file_system.unlink(f"{self.root}/{CLEAN_SHUTDOWN}")
+        self.sync_root()
+        return is_clean
+
+    def sync_root(self) -> None:
+        """Sync the names in the root, as ``LogDirectory.begin`` does. A killed process may have renamed a
+        checkpoint without syncing the folder: what the log is opened by must not change back after it."""
         self.file_system.sync_dir(self.root)
-        return True
 
     def clean_end(self) -> int | None:
         """Where the orderly stop left the log."""

@@ -57,6 +57,27 @@ def test_nothing_acknowledged_is_lost(name: str, record_property: Counted) -> No
     count(record_property, explorer)
 
 
+@pytest.mark.proof
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("depth", [2, 3])
+def test_nothing_acknowledged_is_lost_around_a_truncation(
+    depth: int, record_property: Counted
+) -> None:
+    """A wider look at what a kill, and then a power cut, leave of a truncation and its checkpoint."""
+    scenario = SCENARIOS["truncation"]
+    explorer = Explorer(
+        scenario.runs(),
+        scenario.check(),
+        seed=fresh(depth),
+        states_per_point=4,
+        depth=depth,
+        nested_points=4 if depth == 2 else 2,
+        nested_states=2,
+        start=new_disk,
+    ).run()
+    count(record_property, explorer)
+
+
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_nothing_acknowledged_is_lost_in_random_scenarios(
     block: int, record_property: Counted
