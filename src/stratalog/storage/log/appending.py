@@ -23,7 +23,6 @@ from stratalog.storage.log.rolling import roll, roll_if_needed
 from stratalog.storage.log.state import LogState
 from stratalog.storage.producers.rebuild import marker_in
 from stratalog.storage.producers.states import Admission, Origin
-from stratalog.storage.views.log_view import SegmentList
 from stratalog.types import NO_LEADER_EPOCH, NO_TIMESTAMP
 
 __all__ = [
@@ -200,9 +199,10 @@ def adopt(state: LogState, staged: StagedFile, leader_epoch: int) -> AppendResul
         if leader_epoch != state.epochs.latest_epoch:
             state.epochs.assign(leader_epoch, first)
         with state.guard.unbroken():
-            state.active = staged.replace(state.file_system, state.clock, state.active, found)
-            segments = SegmentList([*state.view.segments.segments[:-1], state.active])
-            state.view = state.view._replace(segments=segments, end_position=0)
+            empty = state.active
+            adopted = staged.replace(state.file_system, state.clock, empty, found)
+            # Its batches are shown by the next step, together with the new log end offset.
+            state.replace_segments([empty], [adopted], end_position=0)
             state.publish_append(found.next_offset, False)
         return AppendResult(first, found.next_offset - 1, NO_TIMESTAMP, state.view.log_start)
 

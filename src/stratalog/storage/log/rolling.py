@@ -1,5 +1,5 @@
-"""Seal the active segment and begin the next. Every sealed one is on the disk before the next begins, so
-that a power cut can only have torn the end of the last."""
+"""Seal the active segment and begin the next. A segment is fsynced before the next one begins, so a power cut
+can only tear the end of the last."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from stratalog.storage.admission.admit import Admitted
 from stratalog.storage.log.roll_plan import new_base_offset, plan_roll
 from stratalog.storage.log.state import LogState
 from stratalog.storage.segment.active import ActiveSegment
-from stratalog.storage.views.log_view import SegmentList
 from stratalog.types import NO_TIMESTAMP
 
 __all__ = ["roll", "roll_if_needed"]
 
 
 def roll_if_needed(state: LogState, admitted: Admitted, last_offset: int) -> None:
-    """Begin a new segment where the active one does not take an append that ends at ``last_offset``."""
+    """Begin a new segment if the active one has no room for an append that ends at ``last_offset``."""
     active, settings = state.active, state.settings
     first_timestamp = active.first_timestamp
     index = active.index
@@ -39,10 +38,10 @@ def roll_if_needed(state: LogState, admitted: Admitted, last_offset: int) -> Non
 
 
 def roll(state: LogState, base_offset: int) -> None:
-    """Seal the active segment and open the next. The sealed one is on the disk before."""
+    """Seal the active segment, fsynced, and begin the next at ``base_offset``."""
     guard, active, view = state.guard, state.active, state.view
     if active.base_offset == base_offset and active.size_bytes == 0:
-        return  # the empty one does as well
+        return  # the empty segment serves
     if base_offset < active.base_offset and active.size_bytes == 0:
         _replace_empty(state, base_offset)
         return
@@ -57,16 +56,13 @@ def roll(state: LogState, base_offset: int) -> None:
     if active.is_new:
         guard.synced(state.sync_folder)
     fresh = _begin_segment(state, base_offset)
-    sealed = active.seal()
-    state.active = fresh
-    segments = SegmentList([*view.segments.segments[:-1], sealed, fresh])
-    state.view = view._replace(segments=segments, end_position=0)
+    state.replace_segments([active], [active.seal(), fresh])
     state.recovery_point = max(state.recovery_point, view.log_end)
     state.commit.raise_to(view.log_end)
 
 
 def _begin_segment(state: LogState, base_offset: int) -> ActiveSegment:
-    """A new segment, and a snapshot of the producers as they are before it."""
+    """Create a segment, and the snapshot of the producers' state before it."""
     producers = state.producers
     if base_offset <= producers.snapshot_offset:
         return state.create_segment(base_offset)
@@ -77,18 +73,17 @@ def _begin_segment(state: LogState, base_offset: int) -> ActiveSegment:
         state.guard.synced(state.snapshots.sync)
         return state.create_segment(base_offset)
     except BaseException:
-        # Where there was no room the log goes on below, perhaps up to here: with other producers.
+        # If there was no room, the log may grow up to this offset in the old segment, with other producers.
         producers.snapshot_offset, producers.map_end_offset = before
         state.snapshots.delete(base_offset)
         raise
 
 
 def _replace_empty(state: LogState, base_offset: int) -> None:
-    """Begin the active segment further down: an append with a gap was to begin it, and did not."""
-    view = state.view
+    """Begin the active segment at a lower offset: the append with a gap that was to begin it failed."""
+    empty = state.active
     with state.guard.unbroken():
-        state.removals.remove([state.active], state.settings.config.file_delete_delay_ms)
+        state.removals.remove([empty], state.settings.config.file_delete_delay_ms)
         state.producers.snapshot_offset = max(state.snapshots.offsets, default=0)
-        state.active = state.create_segment(base_offset, jitter_ms=state.active.jitter_ms)
-    segments = SegmentList([*view.segments.segments[:-1], state.active])
-    state.view = view._replace(segments=segments, end_position=0)
+        lower = state.create_segment(base_offset, jitter_ms=empty.jitter_ms)
+        state.replace_segments([empty], [lower])

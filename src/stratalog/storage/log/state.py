@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -27,6 +28,7 @@ from stratalog.storage.producers.states import ProducerStates
 from stratalog.storage.recovery.load import LoadedLog
 from stratalog.storage.recovery.report import LoadOptions
 from stratalog.storage.segment.active import ActiveSegment
+from stratalog.storage.segment.segment import Segment
 from stratalog.storage.segment.sparse_index import IndexLimits
 from stratalog.storage.views.log_view import LogView, SegmentList
 
@@ -148,6 +150,23 @@ class LogState:
         )
 
     # What a reader sees.
+
+    def replace_segments(
+        self, old: Sequence[Segment], new: Sequence[Segment], **limits: int
+    ) -> None:
+        """Publish a view in which ``new`` stand in the place of ``old``. If the last segment changes, the
+        new last one is the active segment from now on. ``limits`` are fields of the view that change with
+        the segments.
+
+        This is the only place where the segments of an open log change. The caller holds the lock.
+        """
+        segments = self.view.segments.replacing(old, new)
+        last = segments.last
+        assert isinstance(last, ActiveSegment), "the last segment is the active one"
+        if last is not self.active:
+            self.active = last
+            limits.setdefault("end_position", last.size_bytes)
+        self.view = self.view._replace(segments=segments, **limits)
 
     def publish_append(self, log_end: int, moves_stable: bool) -> None:
         """Show what was written to the active segment."""

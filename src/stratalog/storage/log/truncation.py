@@ -1,6 +1,8 @@
-"""What takes batches away: at the end (``truncate``, ``restart``) and at the start of a log."""
+"""Remove batches: from the end of a log (``truncate``, ``restart``), and whole segments from its start."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from stratalog.errors import OffsetOutOfRangeError, StorageError
 from stratalog.storage.log.retention import RetentionPlan
@@ -11,13 +13,12 @@ from stratalog.storage.producers.rebuild import rebuild_producers
 from stratalog.storage.segment.activate import activate
 from stratalog.storage.segment.sealed import SealedSegment
 from stratalog.storage.segment.segment import Segment
-from stratalog.storage.views.log_view import LogView, SegmentList
 
 __all__ = ["advance_start", "delete_segments", "restart", "truncate"]
 
 
 def truncate(state: LogState, offset: int) -> bool:
-    """Cut the log so that it ends at ``offset``; False where it ends there or before already."""
+    """Truncate the log so that it ends at ``offset``. Return False if it ends there or before already."""
     state.guard.check_process()
     with state.flush_lock, state.guard.changing():
         view = state.view
@@ -28,45 +29,45 @@ def truncate(state: LogState, offset: int) -> bool:
             if view.segments[0].base_offset > offset:
                 _start_over(state, offset, offset)
             else:
-                _cut(state, offset)
+                _truncate_end(state, offset)
         return True
 
 
 def restart(state: LogState, offset: int, log_start: int) -> None:
-    """Throw everything away and go on at ``offset``."""
+    """Remove everything; the log continues at ``offset``."""
     state.guard.check_process()
     with state.flush_lock, state.guard.changing(), state.guard.unbroken():
         _start_over(state, offset, log_start)
 
 
-def _cut(state: LogState, offset: int) -> None:
-    view = state.view
-    keep = view.segments.floor(offset) + 1
-    gone = view.segments.segments[keep:]
-    kept = list(view.segments.segments[:keep])
+def _truncate_end(state: LogState, offset: int) -> None:
+    view, active = state.view, state.active
+    last = view.segments.floor(offset)
+    before, changed = view.segments.segments[:last], view.segments.segments[last:]
+    gone = changed[1:]
     if gone:
-        state.active.finish()
-        # The newest first: no hole, should it be interrupted.
+        active.finish()
+        # The newest first: an interruption leaves no hole.
         _remove(state, list(reversed(gone)))
-        last = kept.pop()
-        assert isinstance(last, SealedSegment)
-        state.active = activate(state.file_system, state.clock, last)
-        kept.append(state.active)
-    state.active.truncate(offset)
-    state.guard.synced(state.active.sync_log)
+        sealed = changed[0]
+        assert isinstance(sealed, SealedSegment)
+        active = activate(state.file_system, state.clock, sealed)
+    active.truncate(offset)
+    state.guard.synced(active.sync_log)
     state.epochs.truncate_from_end(offset)
     state.recovery_point = min(state.recovery_point, offset)
     state.commit.lower(offset)
     log_start = min(offset, view.log_start)
     high_watermark = min(view.high_watermark, offset)
-    _rebuild_producers(state, kept, log_start, offset)
-    state.view = LogView(
-        SegmentList(kept),
-        log_start,
-        offset,
-        state.active.size_bytes,
-        high_watermark,
-        min(state.stable_offset(high_watermark, log_start), high_watermark),
+    _rebuild_producers(state, [*before, active], log_start, offset)
+    state.replace_segments(
+        changed,
+        [active],
+        log_start=log_start,
+        log_end=offset,
+        end_position=active.size_bytes,
+        high_watermark=high_watermark,
+        last_stable_offset=min(state.stable_offset(high_watermark, log_start), high_watermark),
     )
 
 
@@ -85,21 +86,20 @@ def _rebuild_producers(state: LogState, segments: list[Segment], log_start: int,
 
 
 def _start_over(state: LogState, offset: int, log_start: int) -> None:
-    *older, _ = state.view.segments.segments
-    # There is a segment at any time: a log that has none would begin at 0 after a crash.
-    _remove(state, older)
-    if state.active.base_offset == offset:
-        state.active.truncate(offset)
-        state.guard.synced(state.active.sync_log)
+    changed, active = state.view.segments.segments, state.active
+    # There is a segment at any time: a log without one would start at offset 0 after a crash.
+    _remove(state, changed[:-1])
+    if active.base_offset == offset:
+        active.truncate(offset)
+        state.guard.synced(active.sync_log)
     else:
-        last = state.active
-        last.finish()
-        # Sealed ones are whole, whatever happens: until it is gone, this is one.
-        state.guard.synced(last.sync_log)
-        state.guard.synced(last.sync_indexes)
-        state.active = state.create_segment(offset)
+        # A sealed segment is whole, whatever happens: until its files are gone, this is one.
+        active.finish()
+        state.guard.synced(active.sync_log)
+        state.guard.synced(active.sync_indexes)
+        active = state.create_segment(offset)
         state.guard.synced(state.sync_folder)
-        _remove(state, [last])
+        _remove(state, changed[-1:])
     state.epochs.clear()
     state.producers.clear()
     for each in state.snapshots.offsets:
@@ -107,12 +107,20 @@ def _start_over(state: LogState, offset: int, log_start: int) -> None:
     state.producers.map_end_offset = offset
     state.recovery_point = min(state.recovery_point, offset)
     state.commit.lower(offset)
-    state.commit.raise_to(offset)  # there is nothing below it
-    state.view = LogView(SegmentList([state.active]), log_start, offset, 0, offset, offset)
+    state.commit.raise_to(offset)  # nothing lies below it
+    state.replace_segments(
+        changed,
+        [active],
+        log_start=log_start,
+        log_end=offset,
+        end_position=0,
+        high_watermark=offset,
+        last_stable_offset=offset,
+    )
 
 
 def advance_start(state: LogState, offset: int) -> bool:
-    """Raise the log's start; False where it is there already."""
+    """Raise the log start offset. Return False if it is there already."""
     with state.guard.changing():
         view = state.view
         if offset > view.high_watermark or offset < 0:
@@ -125,7 +133,7 @@ def _raise_start(state: LogState, offset: int) -> bool:
     if offset <= view.log_start:
         return False
     state.epochs.truncate_from_start(offset)
-    # Only up to what is on the disk: behind it recovery must be free to cut.
+    # Only up to what is on the disk: above that, recovery must be free to truncate.
     state.recovery_point = max(state.recovery_point, min(offset, state.commit.synced_offset))
     state.view = view._replace(
         log_start=offset,
@@ -136,7 +144,7 @@ def _raise_start(state: LogState, offset: int) -> bool:
 
 
 def delete_segments(state: LogState, plan: RetentionPlan) -> None:
-    """Do what retention has planned; the lock is held since."""
+    """Carry out a retention plan. The caller has held the lock since the plan was made."""
     if not plan.deletions:
         return
     if plan.needs_roll:
@@ -146,15 +154,15 @@ def delete_segments(state: LogState, plan: RetentionPlan) -> None:
     view = state.view
     count = len(plan.deletions)
     gone, kept = view.segments.segments[:count], view.segments.segments[count:]
-    state.view = view._replace(segments=SegmentList(kept))
+    state.replace_segments(gone, ())
     try:
-        _remove(state, list(gone))
+        _remove(state, gone)
     except StorageError:
-        # Those that still have their names are there again, below the start: to be tried once more.
+        # Those that still have their names return, below the log start: the next retention tries again.
         there = [each for each in gone if state.file_system.stat(each.path(FileKind.LOG))]
-        state.view = state.view._replace(segments=SegmentList([*there, *kept]))
+        state.replace_segments(kept, [*there, *kept])
         raise
 
 
-def _remove(state: LogState, segments: list[Segment]) -> None:
+def _remove(state: LogState, segments: Sequence[Segment]) -> None:
     state.removals.remove(segments, state.settings.config.file_delete_delay_ms)

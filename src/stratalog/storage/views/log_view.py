@@ -9,9 +9,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from enum import StrEnum
+from itertools import pairwise
+from operator import is_
 from typing import Final, NamedTuple
 
-from stratalog.errors import LimitExceededError, OffsetOutOfRangeError
+from stratalog.errors import LimitExceededError, OffsetOutOfRangeError, UsageError
 from stratalog.storage.files.filesystem import ReadableFile
 from stratalog.storage.names import FileKind
 from stratalog.storage.segment.find import BatchPlace
@@ -89,13 +91,42 @@ class SegmentList:
     def last(self) -> Segment:
         return self.segments[-1]
 
+    def replacing(self, old: Sequence[Segment], new: Sequence[Segment]) -> SegmentList:
+        """Return the list with ``new`` in the place of ``old``, which are neighbours in this list.
+
+        Raise UsageError if they are not, or if the new ones are not in order between the neighbours that
+        stay: a reader would then find an offset in two segments, or in none.
+        """
+        if not old:
+            raise UsageError("no segments to replace: name at least one")
+        first = self.floor(old[0].base_offset)
+        after = first + len(old)
+        kept_before, kept_after = self.segments[: max(first, 0)], self.segments[after:]
+        if first < 0 or not _are_same(self.segments[first:after], old):
+            raise UsageError(f"the segments at {_bases_of(old)} are not neighbours in this log")
+        made = SegmentList([*kept_before, *new, *kept_after])
+        if any(low >= high for low, high in pairwise(made._bases)):
+            raise UsageError(
+                f"segments at {_bases_of(new)} cannot take the place of those at {_bases_of(old)}: "
+                f"their neighbours are at {_bases_of((*kept_before[-1:], *kept_after[:1]))}"
+            )
+        return made
+
     def floor(self, offset: int) -> int:
         """The number of the segment that may hold ``offset``; -1 where it lies before all."""
         return bisect_right(self._bases, offset) - 1
 
     def next_base(self, number: int, log_end: int) -> int:
-        """Where the segment behind starts, or the log ends."""
+        """Return where the segment after this one starts, or where the log ends."""
         return self._bases[number + 1] if number + 1 < len(self._bases) else log_end
+
+
+def _are_same(some: Sequence[Segment], others: Sequence[Segment]) -> bool:
+    return len(some) == len(others) and all(map(is_, some, others))
+
+
+def _bases_of(segments: Sequence[Segment]) -> list[int]:
+    return [segment.base_offset for segment in segments]
 
 
 class LogView(NamedTuple):
