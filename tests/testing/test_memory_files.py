@@ -114,7 +114,14 @@ class BothFileSystems(RuleBasedStateMachine):
     def set_modified(self, path, modified_ms):
         if self.both_with("set_modified", path, modified_ms) is not None:
             pair = self.both("stat", path)
-            assert pair is None or pair.memory == pair.real
+            assert pair is None or pair.memory[:2] == pair.real[:2]
+
+    @rule(path=PATHS, other=PATHS)
+    def are_same_file(self, path, other):
+        one, two = self.both("stat", path), self.both("stat", other)
+        if one is not None and two is not None and one.memory and two.memory:
+            is_same = one.real.identity == two.real.identity
+            assert (one.memory.identity == two.memory.identity) is is_same
 
     def both_with(self, method: str, path: str, value: int) -> Any:
         full = f"{self.root}/{path}"

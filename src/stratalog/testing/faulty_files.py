@@ -224,6 +224,7 @@ class FaultyFileSystem:
 class _FaultyReadableFile:
     def __init__(self, file_system: FaultyFileSystem, inner: ReadableFile) -> None:
         self.path = inner.path
+        self.identity = inner.identity
         self._file_system = file_system
         self._inner = inner
 

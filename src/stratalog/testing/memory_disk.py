@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterable, Mapping
+from itertools import count
 from typing import Final, NamedTuple
+
+from stratalog.storage.files.filesystem import FileIdentity
 
 __all__ = [
     "EMPTY",
@@ -122,6 +125,9 @@ def apply_ops(content: Content, ops: Iterable[ContentOp]) -> Content:
     return content
 
 
+_inodes = count(1)
+
+
 class _Unsynced(NamedTuple):
     # A list that grows at its end and is shared by all copies of a disk, whatever they add to it.
     op: ContentOp
@@ -131,9 +137,19 @@ class _Unsynced(NamedTuple):
 class FileNode:
     """A file, whatever its name, or without one: what reads see, and what is on the disk."""
 
-    __slots__ = ("_unsynced", "content", "durable", "is_locked", "is_rotten", "modified_ms")
+    __slots__ = (
+        "_unsynced",
+        "content",
+        "durable",
+        "identity",
+        "is_locked",
+        "is_rotten",
+        "modified_ms",
+    )
 
     def __init__(self, modified_ms: int, content: Content = EMPTY) -> None:
+        #: As device and inode: the same in a copy of the disk, and never given to another file.
+        self.identity: FileIdentity = (0, next(_inodes))
         self.content = content
         self.durable = content
         self.is_locked = False
@@ -175,6 +191,7 @@ class FileNode:
 
     def fork(self) -> FileNode:
         other = FileNode(self.modified_ms, self.content)
+        other.identity = self.identity
         other.durable = self.durable
         other.is_rotten = self.is_rotten
         other._unsynced = self._unsynced

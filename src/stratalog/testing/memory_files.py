@@ -85,7 +85,8 @@ class MemoryFileSystem(Machine):
                 return None
             if isinstance(found.node, FolderNode):
                 raise not_regular(path)
-            return FileStat(found.node.content.size, found.node.modified_ms)
+            node = found.node
+            return FileStat(node.content.size, node.modified_ms, node.identity)
 
     def list_dir(self, path: str) -> list[DirEntry]:
         with self.guard:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 
+from stratalog.storage.files.filesystem import FileIdentity
 from stratalog.testing.machine import ChangeKind, Machine, PowerCut
 from stratalog.testing.memory_disk import FileNode, Resize, Write
 from stratalog.testing.refusal import map_too_long, refusal
@@ -18,6 +19,7 @@ class MemoryReadableFile:
 
     def __init__(self, machine: Machine, path: str, node: FileNode) -> None:
         self.path = path
+        self.identity: FileIdentity | None = node.identity
         self._machine = machine
         self._node: FileNode | None = node
 

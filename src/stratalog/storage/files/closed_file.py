@@ -12,6 +12,7 @@ import errno
 from typing import NoReturn
 
 from stratalog.errors import StorageError
+from stratalog.storage.files.filesystem import FileIdentity
 
 __all__ = ["ClosedFile"]
 
@@ -19,10 +20,11 @@ __all__ = ["ClosedFile"]
 class ClosedFile:
     """A file that was let go of: every call says so."""
 
-    __slots__ = ("path",)
+    __slots__ = ("identity", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.identity: FileIdentity | None = None
 
     def refuse(self) -> NoReturn:
         raise StorageError(

@@ -21,6 +21,7 @@ from stratalog.storage.files.system_calls import FILE_MODE, refused, system_call
 
 __all__ = [
     "DirEntry",
+    "FileIdentity",
     "FileLock",
     "FileStat",
     "FileSystem",
@@ -53,9 +54,29 @@ class DirEntry(NamedTuple):
     is_dir: bool
 
 
+FileIdentity = tuple[int, int]
+
+
 class FileStat(NamedTuple):
+    """Size, time of the last change, and which file it is.
+
+    ``identity`` (device and inode) stays the same when a file is renamed, and differs for another file of
+    the same name. It is None in object stores. A file system may give it to a new file when the old one
+    was removed.
+    """
+
     size: int
     modified_ms: int
+    identity: FileIdentity | None = None
+
+    def is_same_file(self, other: FileStat | None) -> bool:
+        """Return whether ``other`` is this file with its bytes unchanged, if it is one that is not
+        written any more. Without identities, sizes and times decide."""
+        if other is None or other.size != self.size:
+            return False
+        if self.identity is None or other.identity is None:
+            return other.modified_ms == self.modified_ms
+        return other.identity == self.identity
 
 
 class FileLock(Protocol):
@@ -68,6 +89,8 @@ class ReadableFile(Protocol):
     """An open file that is only ever read."""
 
     path: str
+    #: Which file was opened, whatever its name is now; None where the file system has no identities.
+    identity: FileIdentity | None
 
     def size(self) -> int: ...
     def read_into(self, position: int, buffer: memoryview) -> int:
@@ -204,7 +227,8 @@ class OsFileSystem:
             raise refused(error, path) from None
         if not stat.S_ISREG(found.st_mode):
             raise StorageError("not a regular file", path=path)
-        return FileStat(found.st_size, found.st_mtime_ns // 1_000_000)
+        identity = found.st_dev, found.st_ino
+        return FileStat(found.st_size, found.st_mtime_ns // 1_000_000, identity)
 
     def list_dir(self, path: str) -> list[DirEntry]:
         try:
@@ -279,7 +303,9 @@ class OsReadableFile:
             self._fd = os.open(path, self._FLAGS | flags | os.O_CLOEXEC | os.O_NONBLOCK, FILE_MODE)
         except OSError as error:
             raise refused(error, path) from None
-        if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+        found = os.fstat(self._fd)
+        self.identity: FileIdentity | None = (found.st_dev, found.st_ino)
+        if not stat.S_ISREG(found.st_mode):
             self.close()
             raise StorageError("not a regular file", path=path)
 

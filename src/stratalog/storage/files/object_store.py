@@ -16,6 +16,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from stratalog.errors import StorageError, UsageError
 from stratalog.storage.files.filesystem import (
     DirEntry,
+    FileIdentity,
     FileLock,
     FileStat,
     FileSystem,
@@ -226,6 +227,7 @@ class _StoredFile:
 
     def __init__(self, store: ObjectStore, path: str, file: Any) -> None:
         self.path = path
+        self.identity: FileIdentity | None = None
         self._store = store
         self._file = file
         self._size: int = file.size()

@@ -230,8 +230,9 @@ class _Loader:
         path = os.path.join(self._folder, segment_file_name(base_offset, FileKind.LOG))
         found = self._file_system.stat(path)
         size = 0 if found is None else found.size
+        limits = self._options.limits
         return SealedSegment(
-            self._file_system, self._folder, base_offset, self._options.limits, size
+            self._file_system, self._folder, base_offset, limits, size, listed=found
         )
 
     def _end_of(self, segments: list[SealedSegment]) -> int:

@@ -38,6 +38,7 @@ __all__ = [
     "check_last_entry",
     "learn_times",
     "read_aborted",
+    "read_entries",
 ]
 
 #: Of eight million aborted transactions in one segment; more is no transaction index.
@@ -98,10 +99,24 @@ class Segment(ABC):
     def largest_timestamp(self) -> int:
         """What retention and time look-ups go by: where no batch has a time, the file's."""
         timestamp = self.max_timestamp
-        if timestamp >= 0:
-            return timestamp
+        return timestamp if timestamp >= 0 else self._modified_ms()
+
+    def _modified_ms(self) -> int:
         found = self._file_system.stat(self.path(FileKind.LOG))
         return NO_TIMESTAMP if found is None else found.modified_ms
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether it is known which data file this is, and not only its name."""
+        return False
+
+    def check_in_place(self) -> None:
+        """Raise StorageError (ENOENT) if the data file does not have its name any more."""
+        if self._file_system.stat(self.path(FileKind.LOG)) is None:
+            raise self._gone("the segment was deleted while it was read")
+
+    def _gone(self, detail: str) -> StorageError:
+        return StorageError(detail, path=self.path(FileKind.LOG), errno=errno.ENOENT)
 
     def find_offset(self, offset: int, limit: int | None = None) -> BatchPlace | None:
         """The first batch that reaches ``offset``, among those that start before ``limit``."""
@@ -211,26 +226,33 @@ def learn_times(log: ReadableFile, index: SparseIndex, size_bytes: int) -> None:
 
 
 def read_aborted(file_system: FileSystem, path: str, segment: Segment) -> tuple[AbortedTxn, ...]:
-    """The entries of a transaction index; none where there is no file."""
+    """Return the entries of a transaction index; none if there is no file. Raise StorageError (ENOENT) if
+    the segment was deleted or replaced meanwhile: it would look as if nothing had been aborted."""
     found = file_system.stat(path)
-    if found is None and file_system.stat(segment.path(FileKind.LOG)) is None:
-        # Without this, a segment deleted under a reader would look as if nothing had been aborted.
-        raise StorageError(
-            "no such file: the segment was deleted while it was read", path=path, errno=errno.ENOENT
-        )
-    if found is None or found.size == 0:
-        return ()
-    if found.size > _TXN_INDEX_MAX:
-        raise CorruptionError(
-            "txn_index_size", f"{found.size} bytes are no transaction index"
-        ).located(path=path)
+    entries = (
+        ()
+        if found is None or found.size == 0
+        else read_entries(file_system, path, segment.base_offset)
+    )
+    if found is None or segment.is_listed:
+        segment.check_in_place()
+    return entries
+
+
+def read_entries(file_system: FileSystem, path: str, base_offset: int) -> tuple[AbortedTxn, ...]:
+    """Return the entries of the transaction index at ``path``, which must be there."""
     file = file_system.open_readable(path)
     try:
-        data = bytearray(found.size)
+        size = file.size()
+        if size > _TXN_INDEX_MAX:
+            raise CorruptionError(
+                "txn_index_size", f"{size} bytes are no transaction index"
+            ).located(path=path)
+        data = bytearray(size)
         size = file.read_into(0, memoryview(data))
     finally:
         file.close()
     try:
-        return tuple(decode_entries(bytes(data[:size]), segment.base_offset))
+        return tuple(decode_entries(bytes(data[:size]), base_offset))
     except CorruptionError as error:
         raise error.located(path=path) from None

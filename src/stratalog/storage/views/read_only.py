@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from stratalog.errors import CorruptionError, StorageError, UsageError
 from stratalog.records.layout import Check, Ending, Reason
 from stratalog.records.reasons import corruption
-from stratalog.storage.files.filesystem import FileSystem
+from stratalog.storage.files.filesystem import FileStat, FileSystem
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.names import FileKind, segment_file_name
 from stratalog.storage.producers.rebuild import Replay, aborted_by_segment, rebuild_producers
@@ -130,21 +130,21 @@ def _open(
     check_segment_files(folder, settled.entries)
     names = settled.names
 
-    def sealed(base: int, size_bytes: int) -> SealedSegment:
+    def sealed(base: int, listed: FileStat) -> SealedSegment:
         swapped = swapped_kinds(base, settled.swapped)
-        segment = SealedSegment(file_system, folder, base, limits, size_bytes, swapped=swapped)
-        segment.listed_bytes = size_bytes
-        return segment
+        return SealedSegment(
+            file_system, folder, base, limits, listed.size, listed=listed, swapped=swapped
+        )
 
-    segments: list[SealedSegment] = []
+    listing: list[tuple[int, FileStat]] = []
     for base in names.bases():
-        segment = sealed(base, 0)
-        path = segment.path(FileKind.LOG)
+        name = segment_file_name(base, FileKind.LOG)
+        path = os.path.join(folder, settled.swapped.get(name, name))
         found = file_system.stat(path)
         if found is None:
             raise StorageError("gone while the folder was read", path=path, errno=errno.ENOENT)
-        segment.size_bytes = segment.listed_bytes = found.size
-        segments.append(segment)
+        listing.append((base, found))
+    segments = [sealed(*each) for each in listing]
     if not segments:
         _check_format(folder, names)
         empty = SealedSegment(file_system, folder, log_start, limits, 0)
@@ -153,9 +153,8 @@ def _open(
     for segment in find_leftovers(segments):
         segments.remove(segment)
     last = segments[-1]
-    listed = [(each.base_offset, each.size_bytes) for each in segments[:-1]]
-
-    find_aborted = _aborted_finder(lambda: [sealed(*each) for each in listed])
+    kept = {segment.base_offset for segment in segments[:-1]}
+    find_aborted = _aborted_finder(lambda: [sealed(*each) for each in listing if each[0] in kept])
     for segment in segments[:-1]:
         segment.find_aborted = find_aborted
     # The last segment is walked from its start: of what its writer keeps in memory, its indexes and
