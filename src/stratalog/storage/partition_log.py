@@ -8,7 +8,7 @@ changed in ``log_guard``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar, TypeVarTuple
 
 from stratalog.clock import SYSTEM_CLOCK, Clock
@@ -26,6 +26,7 @@ from stratalog.storage.log.appending import (
     check_leader_epoch,
 )
 from stratalog.storage.log.joint_append import Answer, append_jointly
+from stratalog.storage.log.replacement import replace_sealed
 from stratalog.storage.log.retention import (
     RetentionPlan,
     RetentionPolicy,
@@ -436,6 +437,23 @@ class PartitionLog:
             plan = self.plan_retention(policies)
             truncation.delete_segments(self._state, plan)
             return plan
+
+    def replace_segments(self, old: Sequence[Segment], new: Sequence[int]) -> bool:
+        """Put rewritten segments in the place of sealed ones, which are neighbours, while others append and
+        read. Return False, and change nothing, if the log does not have all of the old ones any more:
+        retention or a truncation was first.
+
+        The new segments lie in the folder as ``.cleaned``, with their indexes and the time of change that
+        they are to have. ``new`` are their base offsets; the first is that of the first old one. Their
+        batches lie within the offsets of the old ones, and are checked here to the last CRC. If the old ones
+        had records above the end of all new ones, an empty segment is added there.
+
+        After a crash the log has the old or the new segments. After an error, or False, the log has the old
+        ones: delete the ``.cleaned`` files. If the error came after the point of no return, the log has also
+        failed and must be opened again. Readers of earlier views finish on the old files, which are removed
+        after ``file.delete.delay.ms``.
+        """
+        return replace_sealed(self._state, old, new)
 
     def remove_due(self, *, all_of_them: bool = False) -> int:
         """Remove the files that were set aside for long enough; how many."""

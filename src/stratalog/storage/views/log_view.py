@@ -102,7 +102,7 @@ class SegmentList:
         first = self.floor(old[0].base_offset)
         after = first + len(old)
         kept_before, kept_after = self.segments[: max(first, 0)], self.segments[after:]
-        if first < 0 or not _are_same(self.segments[first:after], old):
+        if not self.has_run(old):
             raise UsageError(f"the segments at {_bases_of(old)} are not neighbours in this log")
         made = SegmentList([*kept_before, *new, *kept_after])
         if any(low >= high for low, high in pairwise(made._bases)):
@@ -112,6 +112,12 @@ class SegmentList:
             )
         return made
 
+    def has_run(self, segments: Sequence[Segment]) -> bool:
+        """Return whether these very segments are neighbours in this list."""
+        first = max(self.floor(segments[0].base_offset), 0)
+        found = self.segments[first : first + len(segments)]
+        return len(found) == len(segments) and all(map(is_, found, segments))
+
     def floor(self, offset: int) -> int:
         """The number of the segment that may hold ``offset``; -1 where it lies before all."""
         return bisect_right(self._bases, offset) - 1
@@ -119,10 +125,6 @@ class SegmentList:
     def next_base(self, number: int, log_end: int) -> int:
         """Return where the segment after this one starts, or where the log ends."""
         return self._bases[number + 1] if number + 1 < len(self._bases) else log_end
-
-
-def _are_same(some: Sequence[Segment], others: Sequence[Segment]) -> bool:
-    return len(some) == len(others) and all(map(is_, some, others))
 
 
 def _bases_of(segments: Sequence[Segment]) -> list[int]:

@@ -1,0 +1,193 @@
+"""Replace sealed segments of an open log by rewritten ones, while others append and read.
+
+The caller writes the new segments as ``.cleaned``, without the lock. They are checked and fsynced without the
+lock, too. Under it are only the renames (``replace/swap``) and the new view.
+
+Readers that hold an earlier view finish on the old files, which are opened before they lose their names. That
+costs one descriptor for each replaced segment, for as long as a reader holds such a view. The alternative, to
+find the old files by their ``.deleted`` names, needs no descriptor. But it ends when the files are removed or
+when a second swap takes those names, and a reader may be slower than either.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from stratalog.errors import CorruptionError, UsageError
+from stratalog.records.layout import Check
+from stratalog.storage.files.filesystem import FileStat
+from stratalog.storage.log.state import LogState
+from stratalog.storage.names import SEGMENT_KINDS, FileKind, Stage, segment_file_name
+from stratalog.storage.replace.swap import Swap, plan_filler
+from stratalog.storage.segment.scan import scan_segment
+from stratalog.storage.segment.sealed import SealedSegment
+from stratalog.storage.segment.segment import Segment, read_entries
+
+__all__ = ["replace_sealed"]
+
+
+class _Cleaned(NamedTuple):
+    """A segment that is complete as ``.cleaned``, and where its batches end."""
+
+    base_offset: int
+    stat: FileStat
+    next_offset: int
+
+
+def replace_sealed(state: LogState, old: Sequence[Segment], new: Sequence[int]) -> bool:
+    """Put the ``.cleaned`` segments with the base offsets ``new`` in the place of ``old``. Return False,
+    and change nothing, if the log does not have the old ones any more."""
+    guard = state.guard
+    guard.check()
+    sealed = _check_request(old, new)
+    if not state.view.segments.has_run(old):
+        return False
+    cleaned = _check_cleaned(state, old, new)
+    with state.flush_lock, guard.changing():
+        if not state.view.segments.has_run(old):
+            return False
+        for segment in sealed:
+            segment.hold_open()
+        swap = Swap(
+            state.file_system,
+            state.folder,
+            [segment.base_offset for segment in old],
+            [each.base_offset for each in cleaned],
+            lambda: guard.synced(state.sync_folder),
+        )
+        try:
+            swap.stage()
+        except BaseException:
+            with guard.unbroken():
+                swap.unstage()
+            raise
+        with guard.unbroken():
+            deleted = swap.finish()
+            state.replace_segments(old, [_sealed(state, each) for each in cleaned])
+            deleted += _remove_snapshots(state, swap)
+            state.removals.set_aside(deleted, state.settings.config.file_delete_delay_ms)
+    return True
+
+
+def _check_request(old: Sequence[Segment], new: Sequence[int]) -> list[SealedSegment]:
+    sealed = [segment for segment in old if isinstance(segment, SealedSegment)]
+    if not sealed or len(sealed) < len(old):
+        raise UsageError("only sealed segments can be replaced, and at least one of them")
+    if not new or list(new) != sorted(set(new)) or new[0] != old[0].base_offset:
+        raise UsageError(
+            f"segments at {list(new)} cannot replace those from {old[0].base_offset} on: the first must "
+            "have the same base offset, and the others follow in order"
+        )
+    return sealed
+
+
+def _check_cleaned(state: LogState, old: Sequence[Segment], new: Sequence[int]) -> list[_Cleaned]:
+    """Check that the new segments are sound and lie within the offsets of the old, and fsync them."""
+    segments, log_end = state.view.segments, state.view.log_end
+    end = segments.next_base(segments.floor(old[-1].base_offset), log_end)
+    cleaned = [_check_one(state, base) for base in new]
+    ends = [*new[1:], end]
+    for each, limit in zip(cleaned, ends, strict=True):
+        if each.next_offset > limit or each.base_offset >= end:
+            raise UsageError(
+                f"the new segment at {each.base_offset} reaches offset {each.next_offset - 1}, and the next "
+                f"one starts at {limit}"
+            )
+    next_offset = max(each.next_offset for each in cleaned)
+    sizes = [(segment.base_offset, segment.size_bytes) for segment in old]
+    filler = plan_filler(sizes, new, next_offset)
+    if filler is not None:
+        cleaned.append(_write_filler(state, filler))
+    for each in cleaned:
+        if each.base_offset >= next_offset:
+            _cover_indexes(state, each.base_offset)
+        _sync_files(state, each.base_offset)
+    return cleaned
+
+
+def _check_one(state: LogState, base_offset: int) -> _Cleaned:
+    path = _path(state, base_offset, FileKind.LOG)
+    file = state.file_system.open_readable(path)
+    try:
+        found = scan_segment(
+            file,
+            base_offset,
+            state.settings.limits,
+            file.size(),
+            check=Check.CRC | Check.ORDER,
+            expected_offset=base_offset,
+        )
+    finally:
+        file.close()
+    if not found.is_whole:
+        raise found.pause.error().located(path=path)
+    if found.overflows:
+        raise CorruptionError(
+            "offset_range", "reaches further than its indexes can say: write several segments"
+        ).located(path=path)
+    stat = state.file_system.stat(path)
+    assert stat is not None
+    txns = _path(state, base_offset, FileKind.TXN_INDEX)
+    if state.file_system.stat(txns) is not None:
+        read_entries(state.file_system, txns, base_offset)
+    return _Cleaned(base_offset, stat, found.next_offset)
+
+
+def _write_filler(state: LogState, base_offset: int) -> _Cleaned:
+    """Write an empty data file as ``.cleaned``, as old as the one that it replaces."""
+    file_system = state.file_system
+    path = _path(state, base_offset, FileKind.LOG)
+    file_system.unlink(path)
+    file_system.open_writable(path, create=True).close()
+    replaced = file_system.stat(_path(state, base_offset, FileKind.LOG, Stage.LIVE))
+    if replaced is not None:
+        file_system.set_modified(path, replaced.modified_ms)
+    stat = file_system.stat(path)
+    assert stat is not None
+    return _Cleaned(base_offset, stat, base_offset)
+
+
+def _cover_indexes(state: LogState, base_offset: int) -> None:
+    """Write the index files that an empty segment lacks and the old one has. A load that finishes the swap
+    replaces only what has a new file: it does not delete at or above the end of the new segments."""
+    for kind in SEGMENT_KINDS:
+        path = _path(state, base_offset, kind)
+        is_live = state.file_system.stat(_path(state, base_offset, kind, Stage.LIVE)) is not None
+        if is_live and state.file_system.stat(path) is None:
+            state.file_system.open_writable(path, create=True).close()
+
+
+def _sync_files(state: LogState, base_offset: int) -> None:
+    for kind in SEGMENT_KINDS:
+        path = _path(state, base_offset, kind)
+        if state.file_system.stat(path) is not None:
+            file = state.file_system.open_writable(path)
+            try:
+                file.sync()
+            finally:
+                file.close()
+
+
+def _sealed(state: LogState, cleaned: _Cleaned) -> SealedSegment:
+    return SealedSegment(
+        state.file_system,
+        state.folder,
+        cleaned.base_offset,
+        state.settings.limits,
+        cleaned.stat.size,
+        listed=cleaned.stat,
+    )
+
+
+def _remove_snapshots(state: LogState, swap: Swap) -> list[str]:
+    """Set the producer snapshots of base offsets aside that the log does not have any more, as Kafka does.
+    If a crash brings them back, the next load removes them."""
+    gone = sorted(set(swap.old) - set(swap.new))
+    renamed = [state.snapshots.rename_deleted(base_offset) for base_offset in gone]
+    return [path for path in renamed if path is not None]
+
+
+def _path(state: LogState, base_offset: int, kind: FileKind, stage: Stage = Stage.CLEANED) -> str:
+    return os.path.join(state.folder, segment_file_name(base_offset, kind, stage))
