@@ -1,7 +1,7 @@
-"""Acknowledgments for callers that do not wait: each is called when its append is on the disk.
+"""Acknowledgments for callers that do not wait: each callback is called when its append is on the disk.
 
-A server has one thread for many connections; none of them may wait for a disk. It appends, leaves a callback,
-and goes on; a thread of the log's own syncs, and answers all that a sync has served at once.
+A server has one thread for many connections, which must not wait for a disk. It appends, leaves a callback
+and continues. A thread of the pool (``sync_pool``) syncs, and then calls all callbacks that this sync serves.
 """
 
 from __future__ import annotations
@@ -9,62 +9,71 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
 
 from stratalog.errors import StratalogError, UsageError
 from stratalog.storage.files.forks import fork_count
+from stratalog.storage.log.sync_pool import sync_pool
 
 __all__ = ["Done", "SyncQueue"]
 
-#: Is called with the error where the sync failed, and with None where all is well; by the queue's thread.
+#: Called with None when everything is on the disk, or with the error that prevents it: by a thread of the
+#: pool, or by the thread that closes the log.
 Done = Callable[[StratalogError | None], None]
-
-_NAME: Final = "stratalog-sync"
 
 
 class SyncQueue:
-    """Callbacks that wait for offsets to be on the disk."""
+    """Callbacks of one log that wait for offsets to be on the disk. One thread at a time serves them."""
 
     def __init__(self, reach: Callable[[int], None]) -> None:
         """``reach`` returns when everything below an offset is on the disk."""
         self._reach = reach
         self._lock = threading.Lock()
-        self._work = threading.Semaphore(0)
+        self._free = threading.Condition(self._lock)
         self._pending: list[tuple[int, Done]] = []
-        self._thread: threading.Thread | None = None
+        self._server: threading.Thread | None = None
+        self._is_added = False  # to the pool, and not yet served
         self._is_closed = False
         self._forks = fork_count()
 
     def put(self, offset: int, done: Done) -> None:
-        """Call ``done`` when everything below ``offset`` is on the disk. UsageError once it is closed:
-        nobody would call."""
+        """Call ``done`` when everything below ``offset`` is on the disk. Raise UsageError if the queue is
+        closed: nothing would call it."""
         with self._lock:
             if self._is_closed:
                 raise UsageError("the log is closed: nothing more is synced")
-            if self._thread is None:
-                thread = threading.Thread(target=self._serve, name=_NAME, daemon=True)
-                thread.start()
-                self._thread = thread
+            if not self._is_added:
+                sync_pool().add(self)
+                self._is_added = True
             self._pending.append((offset, done))
-            is_first = len(self._pending) == 1
-        if is_first:
-            self._work.release()
 
-    def _serve(self) -> None:
-        while True:
-            self._work.acquire()
+    def serve(self) -> bool:
+        """Sync once and call the callbacks that this serves; return whether others came meanwhile."""
+        with self._lock:
+            taken, self._pending = self._pending, []
+            is_taken = self._server is None and bool(taken)
+            if is_taken:
+                self._server = threading.current_thread()
+            else:
+                # close() is at it, or was: it serves what is here.
+                self._pending = taken
+                self._is_added = False
+        if not is_taken:
+            return False
+        try:
+            self._answer(taken)
+        finally:
             with self._lock:
-                taken, self._pending = self._pending, []
-                if not taken and self._is_closed:
-                    return
-            if taken:
-                self._answer(taken)
+                self._server = None
+                self._free.notify_all()
+                self._is_added = bool(self._pending)
+                has_more = self._is_added
+        return has_more
 
     def _answer(self, taken: list[tuple[int, Done]]) -> None:
         furthest = max(offset for offset, _ in taken)
         failure = self._failure(furthest)
         for offset, done in taken:
-            # What failed for one may be on the disk for another: its log may have been cut between them.
+            # What failed for one may be on the disk for another: the log may have been truncated between.
             own = failure if failure is None or offset == furthest else self._failure(offset)
             try:
                 done(own)
@@ -76,24 +85,35 @@ class SyncQueue:
             self._reach(offset)
         except StratalogError as error:
             return error
-        except BaseException as error:  # noqa: BLE001  # whoever waits must hear of it
+        except BaseException as error:  # noqa: BLE001  # every callback must be called
             return StratalogError(f"the sync was interrupted: {error!r}")
         return None
 
     def close(self) -> None:
-        """Serve what waits, and end."""
+        """Serve what waits, in this thread, and refuse what comes later. The pool may be busy with other
+        logs, or with callbacks that close logs themselves: waiting for it could last forever."""
         if self._forks != fork_count():
-            return  # who waits here waits in the parent, and so does the thread
+            return  # the callbacks are the parent's, and so is the thread
+        this = threading.current_thread()
         with self._lock:
             self._is_closed = True
-            thread = self._thread
-        self._work.release()
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+            if self._server is this:
+                return  # a callback closes its own log: what waits is served after it
+            while self._server is not None:
+                self._free.wait()
+            taken, self._pending = self._pending, []
+            self._server = this
+        try:
+            if taken:
+                self._answer(taken)
+        finally:
+            with self._lock:
+                self._server = None
+                self._free.notify_all()
 
 
 def _report(error: BaseException) -> None:
-    """Tell of it as Python does where a thread dies of an error; this one lives on."""
+    """Report an error as Python does when a thread ends with it; this one goes on."""
     found = (type(error), error, error.__traceback__, threading.current_thread())
     with suppress(Exception):
         threading.excepthook(threading.ExceptHookArgs(found))
