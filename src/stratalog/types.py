@@ -1,7 +1,7 @@
 """The glossary as types: integers that must not be mixed have different names.
 
-``Offset`` counts records in a partition; ``Position`` counts bytes in one file. A position is never
-called an offset.
+An ``Offset`` counts records in a partition. A position counts bytes in one file, and is never called an
+offset.
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ __all__ = [
     "NO_TIMESTAMP",
     "LeaderEpoch",
     "Offset",
-    "Position",
     "ProducerId",
     "TimestampMs",
     "TopicPartition",
 ]
 
 Offset = NewType("Offset", int)
-Position = NewType("Position", int)
 TimestampMs = NewType("TimestampMs", int)
 LeaderEpoch = NewType("LeaderEpoch", int)
 ProducerId = NewType("ProducerId", int)

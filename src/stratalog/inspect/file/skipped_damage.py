@@ -29,13 +29,13 @@ class OnDamagedBatch(StrEnum):
     SKIP = "skip"  # goes on at the next intact batch
 
 
-def on_damage_of(value: object, name: str = "on_damage") -> OnDamagedBatch:
-    """The choice of this name; UsageError where there is none."""
+def on_damage_of(value: object) -> OnDamagedBatch:
+    """Return the choice of this name. Raise UsageError if there is none."""
     try:
         return OnDamagedBatch(value)  # type: ignore[arg-type]
     except ValueError:
         names = " or ".join(each.value for each in OnDamagedBatch)
-        raise UsageError(f"{name} is {names}, not {value!r}") from None
+        raise UsageError(f"on_damage is {names}, not {value!r}") from None
 
 
 def refuse_committed_skip(*, is_committed: bool, on_damage: OnDamagedBatch) -> None:

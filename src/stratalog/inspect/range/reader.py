@@ -10,7 +10,7 @@ from the offset that was reached.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -59,14 +59,12 @@ class RangeReader:
         self,
         selection: Selection,
         file_system: FileSystem | None = None,
-        progress: Callable[[int], None] | None = None,
         on_damage: OnDamagedBatch = OnDamagedBatch.FAIL,
     ) -> None:
         if selection.views:
             raise UsageError("ranges are read without views: leave views out")
         self.selection = selection
         self.file_system = file_system or OsFileSystem()
-        self._progress = progress
         self._decoder: RegionDecoder | None = None
         #: Bytes of log that were gone through.
         self.bytes_read = 0
@@ -101,8 +99,6 @@ class RangeReader:
 
     def note(self, size_bytes: int) -> None:
         self.bytes_read += size_bytes
-        if self._progress is not None:
-            self._progress(self.bytes_read)
 
 
 class _Reading:

@@ -106,12 +106,6 @@ class JournalState:
                 return each
         return None
 
-    def open_of(self, key: CommitKey) -> OpenCommit | None:
-        for each in self.open:
-            if (each.intent.key.owner, each.intent.key.version) == (key.owner, key.version):
-                return each
-        return None
-
     def with_record(self, record: CommitRecord) -> JournalState:
         """The state when one more line is there. ValueError where it does not fit those before."""
         growing = _Growing(self)

@@ -62,7 +62,6 @@ def scan_segment(
     check: Check,
     expected_offset: int | None = None,
     seen: RowsSeen | None = None,
-    max_batch_bytes: int = INT32_MAX,
     follower: int | None = None,
 ) -> SegmentScan:
     """Walk the batches of a segment from its start up to ``size_bytes``. What is wrong is no error
@@ -74,7 +73,7 @@ def scan_segment(
         *_, pause = walk_windows(
             log_file,
             walker.step,
-            max_batch_bytes=max_batch_bytes,
+            max_batch_bytes=INT32_MAX,
             reads_all=bool(check & Check.CRC),
             start=start,
         )

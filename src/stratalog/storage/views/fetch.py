@@ -1,8 +1,8 @@
-"""Many partitions read as one: a budget of bytes for all of them together, and at least one batch.
+"""Read many partitions with one budget of bytes: what a fetch request of Kafka's protocol asks for.
 
-Partitions are served in the order in which they are asked for, so that whoever asks again puts those that got
-nothing first. The first that has anything gives its first batch whole, however large; all others only what
-fits.
+The broker will call it; nothing in the library does yet. Partitions are served in the order of the requests,
+so that a consumer can put those first that returned nothing last time. The first partition that has data
+returns its first batch whole, however large; the others return only what fits the budget.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from stratalog.storage.views.log_view import Isolation, LogRead, LogView
 
 __all__ = ["FetchRequest", "Fetched", "fetch"]
 
-#: What a partition answers: its region, or why there is none. One that fails does not fail the others.
+#: The region of a partition, or why there is none. A partition that fails does not fail the others.
 Fetched = LogRead | OffsetOutOfRangeError | CorruptionError | StorageError
 
 
 class FetchRequest(NamedTuple):
-    """From where on a partition is read, and how much of it at most."""
+    """The offset at which to start reading a partition, and how many bytes to return at most."""
 
     view: LogView
     offset: int
@@ -34,7 +34,8 @@ def fetch(
     isolation: Isolation = Isolation.UNCOMMITTED,
     max_batch_bytes: int = 256 << 20,
 ) -> list[Fetched]:
-    """One answer for each request, in their order."""
+    """Return one answer for each request, in their order. This is for the broker: the library itself reads
+    one partition at a time, through ``LogView``."""
     answers: list[Fetched] = []
     left = max_bytes
     is_first = True

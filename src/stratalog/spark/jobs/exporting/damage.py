@@ -27,7 +27,6 @@ from stratalog.types import TopicPartition
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from stratalog.storage.segment.walk import Progress
 
 __all__ = ["Damage", "OnDamagedPartition", "find_damage", "on_damaged_partition"]
 
@@ -69,7 +68,6 @@ def find_damage(
     spark: SparkSession,
     logs: LogPaths,
     sources: Sequence[PartitionSource],
-    progress: Progress | None = None,
 ) -> Damage:
     """Read all partitions in tasks, and return what is damaged in those that are."""
     files = logs.file_system
@@ -77,15 +75,13 @@ def find_damage(
     for source in sources:
         found = (files.stat(path) for path in source.segments)
         sized.append(_Sized(source, sum(each.size for each in found if each is not None)))
-    total = sum(each.size_bytes for each in sized)
-    size = part_size(total, cores_of(spark), _TASKS_PER_CORE)
+    total_bytes = sum(each.size_bytes for each in sized)
+    size = part_size(total_bytes, cores_of(spark), _TASKS_PER_CORE)
     answers = spread(
         spark,
         partial(_damage_of, logs),
         pack(sized, lambda each: each.size_bytes, size),
         name="find damage",
-        total_bytes=total,
-        progress=progress,
     )
     return {place: skipped for answer in answers for place, skipped in answer}
 
