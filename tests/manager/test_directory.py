@@ -13,7 +13,6 @@ import stratalog
 from stratalog.errors import CorruptionError, LockedError, StorageError, UsageError
 from stratalog.manager.root.directory import Checkpoint, LogDirectory
 from stratalog.storage.files.filesystem import OsFileSystem
-from stratalog.storage.files.small_file import read_small_file
 from stratalog.storage.formats.checkpoints import decode_offsets
 from stratalog.storage.formats.kafka_uuid import format_uuid, is_reserved
 from stratalog.storage.formats.meta_properties import decode_meta_properties
@@ -185,13 +184,6 @@ def test_folder_in_the_place_of_a_file_is_one_typed_error(tmp_path, name):
     (tmp_path / "logs" / name).mkdir()
     with pytest.raises(StorageError, match="not a regular file"):
         stratalog.open(tmp_path / "logs")
-
-
-def test_file_that_is_far_too_large_is_not_read(tmp_path):
-    with (tmp_path / "x").open("wb") as file:
-        file.truncate(1 << 40)
-    with pytest.raises(CorruptionError, match="too many"):
-        read_small_file(OsFileSystem(), str(tmp_path / "x"))
 
 
 # --- several ---------------------------------------------------------------------------------------

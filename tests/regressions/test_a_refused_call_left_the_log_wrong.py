@@ -255,7 +255,7 @@ def test_a_transaction_index_of_any_size_is_no_reason_to_run_out_of_memory(tmp_p
     os.truncate(path, 34 << 30)
     with stratalog.open(str(tmp_path), read_only=True) as logs:
         rows = logs.read("t", isolation="read_committed")
-        with pytest.raises(stratalog.CorruptionError, match="txn_index_size"):
+        with pytest.raises(stratalog.CorruptionError, match="file_size"):
             rows.to_table()
         assert logs.read("t", isolation="read_uncommitted").to_table().num_rows == 10
     log = open_log(folder, recovery_point=10, is_clean=True)

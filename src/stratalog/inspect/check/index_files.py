@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from stratalog.errors import CorruptionError, StorageError
+from stratalog.errors import CorruptionError, LimitExceededError, StorageError
 from stratalog.inspect.check.report import CheckedKind
 from stratalog.storage.files.filesystem import FileSystem
+from stratalog.storage.files.small_file import read_small_file
 from stratalog.storage.names import FileKind, sidecar_path
 from stratalog.storage.segment.sparse_index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from stratalog.storage.segment.txn_index import ENTRY_SIZE as TXN_ENTRY_SIZE
@@ -119,17 +120,12 @@ def _load_once(file_system: FileSystem, path: str, kind: CheckedKind) -> IndexFi
         if found is None:
             return None
         size = found.size
-        if size > _SIZE_MAX:
-            detail = f"{size} bytes are more than the {_SIZE_MAX} that an index is read up to"
-            return IndexFile(path, kind, size, damage=CorruptionError("index_size", detail))
-        file = file_system.open_readable(path)
-        try:
-            data = file.read(0, size)
-        finally:
-            file.close()
+        data = read_small_file(file_system, path, size_max=_SIZE_MAX)
     except StorageError as error:
         return IndexFile(path, kind, size, refused=error)
-    return _index_of(path, kind, data)
+    except LimitExceededError as error:
+        return IndexFile(path, kind, size, damage=error)
+    return None if data is None else _index_of(path, kind, data)
 
 
 def _index_of(path: str, kind: CheckedKind, data: bytes) -> IndexFile:

@@ -27,6 +27,7 @@ from stratalog.records.layout import INT32_MAX, INT64_MAX
 from stratalog.storage.commits.journal import decode_journal
 from stratalog.storage.epochs.leader_epochs import EpochEntry
 from stratalog.storage.files.filesystem import FileSystem
+from stratalog.storage.files.small_file import read_small_file
 from stratalog.storage.formats.checkpoints import decode_lines, decode_offsets
 from stratalog.storage.formats.meta_properties import decode_meta_properties
 from stratalog.storage.formats.partition_metadata import decode_partition_metadata
@@ -196,42 +197,30 @@ def check_small_file(
     """Check a file by its name and content; None if it does not exist."""
     name = os.path.basename(path)
     rule = ROOT_FILES.get(name) or _PARTITION_FILES.get(name) or SNAPSHOT_RULE
+    size = 0
     try:
         found = file_system.stat(path)
-        if found is None:
+        size = 0 if found is None else found.size
+        data = read_small_file(file_system, path, size_max=rule.size_max)
+        if data is None:
             return None
-        if found.size > rule.size_max:
-            detail = f"{found.size} bytes are more than the {rule.size_max} that it is read up to"
-            finding = Finding.about(path, "damage", "file_size", detail, rule.advice or None)
-            return _small(path, rule, place, found.size, None, finding)
-        data = _read(file_system, path, found.size)
+        size = len(data)
+        value = rule.decode(data)
     except StorageError as error:
         return CheckedSmallFile(unreadable(path, rule.kind, place, error), None)
-    try:
-        value = rule.decode(data)
     except CorruptionError as error:
-        return _small(
-            path, rule, place, len(data), None, Finding.of_error(path, error, rule.advice)
-        )
+        return _small(path, rule, place, size, None, Finding.of_error(path, error, rule.advice))
     except _NoteError as note:
         finding = Finding.about(path, "note", "unknown_text", str(note))
-        return _small(path, rule, place, len(data), None, finding)
+        return _small(path, rule, place, size, None, finding)
     more = _findings_of_value(path, rule, value)
-    return _small(path, rule, place, len(data), value, *more)
+    return _small(path, rule, place, size, value, *more)
 
 
 def _small(
     path: str, rule: _Rule, place: TopicPartition | None, size: int, value: Any, *found: Finding
 ) -> CheckedSmallFile:
     return CheckedSmallFile(side_report(path, rule.kind, place, size, found), value)
-
-
-def _read(file_system: FileSystem, path: str, size: int) -> bytes:
-    file = file_system.open_readable(path)
-    try:
-        return file.read(0, size)
-    finally:
-        file.close()
 
 
 def _findings_of_value(path: str, rule: _Rule, value: Any) -> tuple[Finding, ...]:

@@ -7,13 +7,12 @@ batch that it names; where it has not, the headers are read from the segment's f
 
 from __future__ import annotations
 
-import errno
 from bisect import bisect_left
 from collections.abc import Iterator
 from struct import Struct
 from typing import Final, NamedTuple, Self
 
-from stratalog.errors import CorruptionError, StorageError
+from stratalog.errors import CorruptionError, LimitExceededError
 from stratalog.inspect.file.span import SegmentSpan
 from stratalog.records import kernel
 from stratalog.records.layout import (
@@ -23,6 +22,7 @@ from stratalog.records.layout import (
     TIME_ENTRY_SIZE,
 )
 from stratalog.storage.files.filesystem import FileSystem, ReadableFile
+from stratalog.storage.files.small_file import read_small_file
 from stratalog.storage.names import V07_SUFFIX, FileKind, sidecar_path
 from stratalog.storage.segment.find import BatchPlace, find_offset, places_from
 from stratalog.storage.segment.scan import rebuild_index
@@ -32,8 +32,6 @@ __all__ = ["Cut", "SegmentSearch"]
 
 _OFFSET_ENTRY: Final = Struct(">ii")
 _TIME_ENTRY: Final = Struct(">qi")
-#: More than an index of a segment of 2 GiB can have use for; what is larger is no index.
-_INDEX_SIZE_MAX: Final = 64 << 20
 #: How many entries are tried, from the one that fits best backwards. Those of old brokers name an offset
 #: inside of their batch, so that the best may not do.
 _TRIES: Final = 3
@@ -208,18 +206,9 @@ class SegmentSearch:
         if path is None:
             return b""
         try:
-            file = self._files.open_readable(path)
-        except StorageError as error:
-            if error.errno == errno.ENOENT:
-                return b""
-            raise
-        try:
-            size = file.size()
-            if size > _INDEX_SIZE_MAX:
-                return b""
-            data = file.read(0, size)
-        finally:
-            file.close()
+            data = read_small_file(self._files, path) or b""
+        except LimitExceededError:
+            return b""  # larger than any index of a segment of 2 GiB
         count = len(data) // entry_size
         # Beside a live broker zeros follow, that are set aside for more. No entry is zeros only.
         none = bytes(entry_size)

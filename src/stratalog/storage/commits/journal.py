@@ -29,6 +29,7 @@ from stratalog.storage.commits.records import (
     encode_line,
 )
 from stratalog.storage.files.filesystem import FileSystem, replace_file
+from stratalog.storage.files.small_file import read_small_file
 from stratalog.storage.names import (
     STRATALOG_COMMITS,
     STRATALOG_COMMITS_UNSYNCED,
@@ -235,18 +236,11 @@ def _wrong(position: int, detail: str) -> CorruptionError:
 
 
 def read_journal(file_system: FileSystem, root: str) -> JournalState:
-    """What the journal of a log directory says now; that of one without a journal says nothing."""
+    """Return the state of a log directory's journal: the empty state if there is no journal."""
     path = os.path.join(root, STRATALOG_COMMITS)
-    found = file_system.stat(path)
-    if found is None:
+    data = read_small_file(file_system, path, size_max=_SIZE_MAX)
+    if data is None:
         return JournalState()
-    if found.size > _SIZE_MAX:
-        raise CorruptionError("file_size", f"{found.size} bytes are too many for it", path=path)
-    file = file_system.open_readable(path)
-    try:
-        data = file.read(0, file.size())
-    finally:
-        file.close()
     try:
         return decode_journal(data)
     except CorruptionError as error:

@@ -9,12 +9,11 @@ from contextlib import contextmanager
 from stratalog.errors import CorruptionError
 from stratalog.storage.epochs.leader_epochs import EpochEnd, EpochEntry, LeaderEpochs
 from stratalog.storage.files.filesystem import FileSystem, replace_file
+from stratalog.storage.files.small_file import read_small_file
 from stratalog.storage.names import LEADER_EPOCH_CHECKPOINT, TEMPORARY_SUFFIX
 from stratalog.types import NO_LEADER_EPOCH
 
 __all__ = ["EpochFile"]
-
-_SIZE_MAX = 64 << 20
 
 
 class EpochFile:
@@ -31,25 +30,19 @@ class EpochFile:
 
     @classmethod
     def load(cls, file_system: FileSystem, folder: str, *, read_only: bool = False) -> EpochFile:
-        """Read the file; where there is none an empty one is made, as Kafka does."""
+        """Read the file. If there is none, create an empty one, as Kafka does."""
         path = os.path.join(folder, LEADER_EPOCH_CHECKPOINT)
-        found = file_system.stat(path)
-        if found is None:
-            if not read_only:
-                file_system.open_writable(path, create=True).close()
-            return cls(file_system, path, LeaderEpochs())
-        file = file_system.open_readable(path)
         try:
-            data = bytearray(min(found.size, _SIZE_MAX))
-            read = file.read_into(0, memoryview(data))
-        finally:
-            file.close()
-        try:
-            return cls(file_system, path, LeaderEpochs.decode(bytes(data[:read])))
+            data = read_small_file(file_system, path)
+            if data is not None:
+                return cls(file_system, path, LeaderEpochs.decode(data))
         except CorruptionError:
             lost = cls(file_system, path, LeaderEpochs())
             lost.was_damaged = True
             return lost
+        if not read_only:
+            file_system.open_writable(path, create=True).close()
+        return cls(file_system, path, LeaderEpochs())
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:

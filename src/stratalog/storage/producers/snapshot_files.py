@@ -9,6 +9,7 @@ from typing import Final
 
 from stratalog.errors import CorruptionError, StorageError
 from stratalog.storage.files.filesystem import FileSystem
+from stratalog.storage.files.small_file import read_small_file
 from stratalog.storage.names import FileKind, PartitionFile, Stage, segment_file_name
 from stratalog.storage.producers.snapshot import decode_snapshot, encode_snapshot
 from stratalog.storage.producers.states import ProducerEntry, ProducerStates
@@ -96,16 +97,11 @@ class SnapshotFiles:
         return start
 
     def _read(self, offset: int) -> list[ProducerEntry]:
-        file = self._file_system.open_readable(self.path(offset))
-        try:
-            size = file.size()
-            if size > _SIZE_MAX:
-                raise CorruptionError("snapshot_size", f"{size} bytes are no snapshot")
-            data = bytearray(size)
-            read = file.read_into(0, memoryview(data))
-        finally:
-            file.close()
-        return decode_snapshot(data[:read])
+        path = self.path(offset)
+        data = read_small_file(self._file_system, path, size_max=_SIZE_MAX)
+        if data is None:
+            raise StorageError("no such file", path=path, errno=errno.ENOENT)
+        return decode_snapshot(data)
 
     def delete(self, offset: int) -> None:
         self._forget(offset)

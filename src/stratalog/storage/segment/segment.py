@@ -14,9 +14,10 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from stratalog.errors import CorruptionError, StorageError
-from stratalog.records.layout import Reason, Row
+from stratalog.records.layout import Reason
 from stratalog.records.reasons import corruption
 from stratalog.storage.files.filesystem import FileSystem, ReadableFile
+from stratalog.storage.files.small_file import read_small_file
 from stratalog.storage.names import FileKind, Stage, segment_file_name
 from stratalog.storage.segment.find import (
     READ_SIZE,
@@ -41,9 +42,8 @@ __all__ = [
     "read_entries",
 ]
 
-#: Of eight million aborted transactions in one segment; more is no transaction index.
+#: Room for eight million aborted transactions in one segment.
 _TXN_INDEX_MAX: Final = 256 << 20
-_MAX_TIMESTAMP: Final = int(Row.MAX_TIMESTAMP)
 
 
 class Segment(ABC):
@@ -226,33 +226,22 @@ def learn_times(log: ReadableFile, index: SparseIndex, size_bytes: int) -> None:
 
 
 def read_aborted(file_system: FileSystem, path: str, segment: Segment) -> tuple[AbortedTxn, ...]:
-    """Return the entries of a transaction index; none if there is no file. Raise StorageError (ENOENT) if
-    the segment was deleted or replaced meanwhile: it would look as if nothing had been aborted."""
-    found = file_system.stat(path)
-    entries = (
-        ()
-        if found is None or found.size == 0
-        else read_entries(file_system, path, segment.base_offset)
-    )
-    if found is None or segment.is_listed:
+    """Return the entries of a transaction index, none if there is no file. Raise StorageError (ENOENT) if the
+    segment was deleted or replaced meanwhile: it would look as if nothing had been aborted."""
+    entries = read_entries(file_system, path, segment.base_offset)
+    if entries is None or segment.is_listed:
         segment.check_in_place()
-    return entries
+    return entries or ()
 
 
-def read_entries(file_system: FileSystem, path: str, base_offset: int) -> tuple[AbortedTxn, ...]:
-    """Return the entries of the transaction index at ``path``, which must be there."""
-    file = file_system.open_readable(path)
+def read_entries(
+    file_system: FileSystem, path: str, base_offset: int
+) -> tuple[AbortedTxn, ...] | None:
+    """Return the entries of the transaction index at ``path``, None if there is no file."""
+    data = read_small_file(file_system, path, size_max=_TXN_INDEX_MAX)
+    if data is None:
+        return None
     try:
-        size = file.size()
-        if size > _TXN_INDEX_MAX:
-            raise CorruptionError(
-                "txn_index_size", f"{size} bytes are no transaction index"
-            ).located(path=path)
-        data = bytearray(size)
-        size = file.read_into(0, memoryview(data))
-    finally:
-        file.close()
-    try:
-        return tuple(decode_entries(bytes(data[:size]), base_offset))
+        return tuple(decode_entries(data, base_offset))
     except CorruptionError as error:
         raise error.located(path=path) from None
