@@ -6,6 +6,7 @@ offset.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, NewType
 
 __all__ = [
@@ -14,12 +15,20 @@ __all__ = [
     "NO_PRODUCER_ID",
     "NO_SEQUENCE",
     "NO_TIMESTAMP",
+    "Bytes",
     "LeaderEpoch",
     "Offset",
     "ProducerId",
+    "Progress",
     "TimestampMs",
     "TopicPartition",
 ]
+
+#: Bytes in memory: what is written, decoded or compressed.
+Bytes = bytes | bytearray | memoryview
+
+#: Called with the number of bytes that are done.
+Progress = Callable[[int], None]
 
 Offset = NewType("Offset", int)
 TimestampMs = NewType("TimestampMs", int)

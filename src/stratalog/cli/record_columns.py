@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from stratalog.cli.result import Chunk, Field, Kind, Same
 from stratalog.inspect.scan import FILE_COLUMNS
 from stratalog.records.columns import COLUMN_NAMES, DEFAULT_COLUMNS, Taken
-from stratalog.records.layout import Codec, Column
+from stratalog.records.layout import CODECS, Column
 from stratalog.storage.segment.log_file import LogFile
 
 __all__ = ["RECORD_COLUMNS", "record_chunk", "record_fields"]
@@ -40,7 +40,7 @@ _FORMATS: Final[dict[Column, Literal["q", "i", "h", "b"]]] = {
     Column.LEADER_EPOCH: "i",
     Column.CODEC: "b",
 }
-_CODEC_NAMES: Final = [codec.name.lower() for codec in Codec]
+_CODEC_NAMES: Final = tuple(CODECS)
 
 
 def record_fields(names: Sequence[str] | None) -> tuple[Field, ...]:

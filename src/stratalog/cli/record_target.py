@@ -9,8 +9,9 @@ from typing import Final
 from stratalog.cli.record_lines import RecordFields, RecordLine
 from stratalog.errors import InvalidRecordError, UsageError
 from stratalog.manager.logs import Logs
-from stratalog.manager.write.batches import BATCH_BYTES, batch_options, fit_sizes
+from stratalog.manager.write.batches import batch_options, fit_sizes
 from stratalog.manager.write.records import PartitionChoice
+from stratalog.records.builder import BATCH_BYTES
 from stratalog.storage.admission.rules import AppendRules
 from stratalog.storage.log_config import LogConfig
 

@@ -38,6 +38,7 @@ from stratalog.inspect.range.offset_range import (
     parse_offsets,
 )
 from stratalog.inspect.range.partition_reader import PartitionReader, StartBeyondEnd
+from stratalog.records.arrow_stream import ArrowStream
 from stratalog.records.columns import (
     COLUMN_NAMES,
     DEFAULT_COLUMNS,
@@ -46,10 +47,11 @@ from stratalog.records.columns import (
     column_mask,
 )
 from stratalog.records.compression import DECOMPRESSED_SIZE_MAX_DEFAULT
-from stratalog.records.layout import INT64_MAX, Check, Column
+from stratalog.records.layout import BATCH_SIZE_MAX_DEFAULT, INT64_MAX, Check, Column
 from stratalog.storage.files.filesystem import FileSystem
 from stratalog.storage.segment.log_file import LogFile
-from stratalog.storage.segment.walk import FileEnd, Progress
+from stratalog.storage.segment.walk import FileEnd
+from stratalog.types import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,7 +83,7 @@ def scan(
     control: bool = False,
     isolation: str = "read_uncommitted",
     on_damage: str = "fail",
-    max_batch_bytes: int = 256 << 20,
+    max_batch_bytes: int = BATCH_SIZE_MAX_DEFAULT,
     max_decompressed_bytes: int = DECOMPRESSED_SIZE_MAX_DEFAULT,
     file_system: FileSystem | None = None,
     on_refused: Callable[[StorageError], None] | None = None,
@@ -227,7 +229,7 @@ def _milliseconds(time: Time | None, name: str) -> int | None:
     return milliseconds_of(time)
 
 
-class Scan:
+class Scan(ArrowStream):
     """Partitions, columns and bounds to be read; see :func:`scan`."""
 
     def __init__(
@@ -245,6 +247,7 @@ class Scan:
         self._is_committed = is_committed
         self._on_damage = on_damage
         self.selection = selection
+        self._has_views = selection.views
         #: What was found under the paths, when that was last looked at.
         self.sources = find()
         self._find = find
@@ -274,42 +277,12 @@ class Scan:
             is_committed=self._is_committed,
         )
 
-    @property
-    def schema(self) -> pa.Schema:
-        """The Arrow schema of every batch."""
-        import pyarrow as pa
-
-        from stratalog.records.arrow import arrow_schema
-
-        kinds = {"topic": pa.string(), "partition": pa.int32()}
-        views = self.selection.views
-        return pa.schema(
-            [
-                pa.field(name, kinds[name])
-                if name in kinds
-                else arrow_schema((name,), views=views)[0]
-                for name in self.columns
-            ]
-        )
-
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         from stratalog.records.arrow import ArrowBatches
 
         batches = ArrowBatches(self.schema, rows_max=self.selection.batch_rows)
         for log_file, taken in self.taken():
             yield from batches.of(taken, _constants(log_file, self.columns))
-
-    def to_table(self) -> pa.Table:
-        """Everything as one table."""
-        import pyarrow as pa
-
-        return pa.Table.from_batches(self, schema=self.schema)
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        import pyarrow as pa
-
-        reader = pa.RecordBatchReader.from_batches(self.schema, iter(self))
-        return reader.__arrow_c_stream__(requested_schema)
 
     def taken(self) -> Iterator[tuple[LogFile, Taken]]:
         """The columns as they leave the kernel, file by file: for those who need no Arrow.

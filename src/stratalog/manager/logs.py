@@ -25,10 +25,10 @@ from stratalog.manager.root.catalogue import Catalogue
 from stratalog.manager.root.directory import LogDirectory, identity_of
 from stratalog.manager.root.recoveries import OnRecovery, log_report
 from stratalog.manager.root.topic_file import Topic
-from stratalog.manager.write.batches import BATCH_BYTES, append_rows, batch_options
+from stratalog.manager.write.batches import append_rows, batch_options
 from stratalog.manager.write.records import PartitionChoice, partition_rows, whole_number
 from stratalog.manager.write.transactions import Transaction, TransactionJournal
-from stratalog.records.builder import BatchOptions
+from stratalog.records.builder import BATCH_BYTES, BatchOptions
 from stratalog.records.layout import Codec
 from stratalog.storage.commits.key import CommitKey
 from stratalog.storage.commits.piece import Piece

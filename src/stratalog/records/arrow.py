@@ -16,7 +16,7 @@ from stratalog.errors import UsageError
 from stratalog.records import kernel
 from stratalog.records.arrow_values import repeat_value, string_array
 from stratalog.records.columns import COLUMN_NAMES, Taken
-from stratalog.records.layout import INT64_MAX, Codec, Column
+from stratalog.records.layout import CODECS, INT64_MAX, Column
 
 __all__ = ["HEADERS_TYPE", "HEADER_TYPE", "ArrowBatches", "arrow_schema", "as_list", "rows_of"]
 
@@ -24,7 +24,7 @@ _STRING: Final = pa.string()
 _BINARY: Final = pa.binary()
 HEADER_TYPE: Final = pa.struct([("key", _STRING), ("value", _BINARY)])
 HEADERS_TYPE: Final = pa.list_(HEADER_TYPE)
-_CODEC_NAMES: Final = string_array([codec.name.lower() for codec in Codec])
+_CODEC_NAMES: Final = string_array(list(CODECS))
 
 _TYPES: Final[dict[Column, pa.DataType]] = {
     Column.OFFSET: pa.int64(),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from stratalog.errors import InvalidRecordError
 from stratalog.records import kernel
@@ -36,6 +37,7 @@ from stratalog.types import (
 )
 
 __all__ = [
+    "BATCH_BYTES",
     "BatchBuilder",
     "BatchOptions",
     "build_batch",
@@ -44,6 +46,10 @@ __all__ = [
     "refuse_row",
     "rows_of_records",
 ]
+
+
+#: What a write puts into one batch before compression, unless it asks for another size.
+BATCH_BYTES: Final = 128 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from stratalog.errors import CorruptionError, UsageError
 from stratalog.records import kernel
 from stratalog.records.compression import DECOMPRESSED_SIZE_MAX_DEFAULT, Decompressor
 from stratalog.records.layout import (
+    BATCH_SIZE_MAX_DEFAULT,
     CODEC_MASK,
     INT64_MAX,
     INT64_MIN,
@@ -84,7 +85,7 @@ class Selection:
     views: bool = False
     batch_rows: int = 65536
     batch_bytes: int = 4 << 20
-    max_batch_bytes: int = 256 << 20
+    max_batch_bytes: int = BATCH_SIZE_MAX_DEFAULT
     max_decompressed_bytes: int = DECOMPRESSED_SIZE_MAX_DEFAULT
 
     def __post_init__(self) -> None:

@@ -19,10 +19,12 @@ from stratalog.records.codecs import gzip, lz4, snappy, zstd
 from stratalog.records.codecs.damage import RefusedError, damaged
 from stratalog.records.codecs.scratch import SCRATCH_KEPT_MAX, Scratch
 from stratalog.records.layout import Codec, Magic, Reason
+from stratalog.types import Bytes
 
 __all__ = ["DECOMPRESSED_SIZE_MAX_DEFAULT", "Decompressor", "compress", "snappy_raw"]
 
-DECOMPRESSED_SIZE_MAX_DEFAULT: Final = 256 * 1024 * 1024
+#: What a reader decompresses a batch to at most, unless it is given another limit.
+DECOMPRESSED_SIZE_MAX_DEFAULT: Final = 256 << 20
 
 # Plain integers for the hot path: looking up a member of an enumeration costs as much as a block.
 _NONE: Final = int(Codec.NONE)
@@ -39,7 +41,7 @@ _LEVELS: Final = {_GZIP: gzip.LEVELS, _LZ4: lz4.LEVELS, _ZSTD: zstd.LEVELS}
 
 def compress(
     codec: Codec,
-    data: bytes | bytearray | memoryview,
+    data: Bytes,
     *,
     level: int | None = None,
     magic: int = 2,
@@ -62,12 +64,12 @@ def compress(
             return zstd.write(view, chosen)
     except RefusedError as refusal:
         raise InvalidRecordError(
-            f"{Codec(codec).name.lower()} cannot compress these {len(view)} bytes: {refusal}"
+            f"{Codec(codec).text} cannot compress these {len(view)} bytes: {refusal}"
         ) from None
     return view.toreadonly()
 
 
-def snappy_raw(data: bytes | bytearray | memoryview) -> memoryview:
+def snappy_raw(data: Bytes) -> memoryview:
     """One raw snappy block without Kafka's stream header, as librdkafka writes it."""
     view = _byte_view(data)
     try:
@@ -91,9 +93,7 @@ class Decompressor:
             raise UsageError(f"max_decompressed_bytes is {size_max}; it must be 1 or more")
         self._scratch = Scratch(size_max)
 
-    def decompress(
-        self, codec: Codec | int, data: bytes | bytearray | memoryview, *, magic: int = 2
-    ) -> memoryview:
+    def decompress(self, codec: Codec | int, data: Bytes, *, magic: int = 2) -> memoryview:
         """The decompressed bytes, read-only, valid until the next call on this object.
 
         What was never compressed comes back as a view of ``data`` itself.
@@ -104,9 +104,7 @@ class Decompressor:
         size = self._decode(codec, view, magic)
         return self._scratch.decoded[:size]
 
-    def decompress_owned(
-        self, codec: Codec | int, data: bytes | bytearray | memoryview, *, magic: int = 2
-    ) -> memoryview:
+    def decompress_owned(self, codec: Codec | int, data: Bytes, *, magic: int = 2) -> memoryview:
         """The decompressed bytes, read-only, in memory of their own that is never reused.
 
         Views from :meth:`decompress` are overwritten by this call, too.
@@ -150,7 +148,7 @@ def _checked_level(codec: int, level: int | None, magic: int) -> int:
         raise UsageError(f"there is no codec {codec}; known are 0 to 4") from None
     if magic not in _MAGICS:
         raise _unknown_magic(magic)
-    name = codec.name.lower()
+    name = codec.text
     if codec == _ZSTD and magic < 2:
         raise InvalidRecordError(f"zstd needs magic 2; a message of magic {magic} cannot carry it")
     if codec not in _LEVELS:
@@ -166,7 +164,7 @@ def _checked_level(codec: int, level: int | None, magic: int) -> int:
     return level
 
 
-def _byte_view(data: bytes | bytearray | memoryview) -> memoryview:
+def _byte_view(data: Bytes) -> memoryview:
     try:
         view = memoryview(data)
     except TypeError:

@@ -81,6 +81,19 @@ class Codec(IntEnum):
     LZ4 = 3
     ZSTD = 4
 
+    @property
+    def text(self) -> str:
+        """The codec's name in options, configs and output: ``gzip``."""
+        return self.name.lower()
+
+
+#: The codecs by their names, in the order of their numbers.
+CODECS: Final = {codec.text: codec for codec in Codec}
+
+
+#: How large a batch may be for a reader that is not given another limit. Kafka has none but 2 GiB.
+BATCH_SIZE_MAX_DEFAULT: Final = 256 << 20
+
 
 class TimestampType(IntEnum):
     """Where a record's timestamp comes from. Magic 0 has none."""

@@ -46,10 +46,10 @@ from stratalog.storage.segment.sparse_index import IndexLimits
 from stratalog.storage.segment.tail_verdict import OnDamage
 from stratalog.storage.views.log_view import Isolation, LogRead, LogView
 from stratalog.storage.views.time_lookup import TimedOffset, find_largest_time, find_time
+from stratalog.types import Bytes
 
 __all__ = ["AppendResult", "PartitionLog", "Watermark"]
 
-Bytes = bytes | bytearray | memoryview
 T = TypeVar("T")
 Given = TypeVarTuple("Given")
 

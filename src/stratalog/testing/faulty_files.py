@@ -24,10 +24,10 @@ from stratalog.storage.files.filesystem import (
 )
 from stratalog.testing.open_files import MemoryWritableFile
 from stratalog.testing.refusal import refusal
+from stratalog.types import Bytes
 
 __all__ = ["Call", "FailedCall", "Fault", "FaultyFileSystem"]
 
-Bytes = bytes | bytearray | memoryview
 T = TypeVar("T")
 
 

@@ -8,10 +8,9 @@ from stratalog.storage.files.filesystem import FileIdentity
 from stratalog.testing.machine import ChangeKind, Machine, PowerCut
 from stratalog.testing.memory_disk import FileNode, Resize, Write
 from stratalog.testing.refusal import map_too_long, refusal
+from stratalog.types import Bytes
 
 __all__ = ["MemoryLock", "MemoryReadableFile", "MemoryWritableFile"]
-
-Bytes = bytes | bytearray | memoryview
 
 
 class MemoryReadableFile:

@@ -17,13 +17,13 @@ from stratalog.cli.verb import Verb
 from stratalog.errors import StorageError, StratalogError, UsageError
 from stratalog.manager.logs import Logs, open_logs
 from stratalog.manager.root.catalogue import check_partition_count
+from stratalog.records.layout import CODECS
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.names import check_own_topic
 from stratalog.storage.recovery.report import LoadReport
 
 __all__ = ["command"]
 
-_CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 _FIELDS: Final = (
     Field("topic", Kind.TEXT),
@@ -69,7 +69,7 @@ _FIELDS: Final = (
 @click.option(
     "-z",
     "--compression",
-    type=click.Choice(_CODECS),
+    type=click.Choice(tuple(CODECS)),
     default="none",
     help="Compress batches with this codec.",
 )

@@ -15,6 +15,7 @@ from stratalog.cli.commands.spark_verb import (
 )
 from stratalog.cli.reporter import Reporter
 from stratalog.cli.result import Field, Kind, Result
+from stratalog.records.layout import CODECS
 
 __all__ = ["command"]
 
@@ -83,7 +84,7 @@ _FIELDS: Final = (
     help="Number of partitions of a new topic.",
 )
 @click.option(
-    "-z", "--compression", type=click.Choice(("none", "gzip", "snappy", "lz4", "zstd")),
+    "-z", "--compression", type=click.Choice(tuple(CODECS)),
     default="none", help="Compress batches with this codec.",
 )  # fmt: skip
 @click.option(

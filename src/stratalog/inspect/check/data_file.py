@@ -23,12 +23,21 @@ from stratalog.inspect.file.span import is_last_segment, segments_in_order
 from stratalog.records import kernel
 from stratalog.records.columns import Pause
 from stratalog.records.compression import DECOMPRESSED_SIZE_MAX_DEFAULT
-from stratalog.records.layout import INT32_MAX, ROW_WIDTH, Check, Ending, Reason, Row
+from stratalog.records.layout import (
+    BATCH_SIZE_MAX_DEFAULT,
+    INT32_MAX,
+    ROW_WIDTH,
+    Check,
+    Ending,
+    Reason,
+    Row,
+)
 from stratalog.records.scan import STRICT
 from stratalog.storage.files.filesystem import FileSystem
 from stratalog.storage.segment.log_file import LogFile, Window, open_log_file
 from stratalog.storage.segment.torn_tail import judged
-from stratalog.storage.segment.walk import Progress, entry_size, walk_windows
+from stratalog.storage.segment.walk import entry_size, walk_windows
+from stratalog.types import Progress
 
 __all__ = ["CheckedFile", "check_file", "verify_file", "verify_files"]
 
@@ -51,7 +60,7 @@ def verify_files(
     deep: bool = False,
     gaps: bool = False,
     file_system: FileSystem | None = None,
-    max_batch_bytes: int = 256 << 20,
+    max_batch_bytes: int = BATCH_SIZE_MAX_DEFAULT,
     max_decompressed_bytes: int = DECOMPRESSED_SIZE_MAX_DEFAULT,
     findings_max: int = _FINDINGS_MAX,
     progress: Progress | None = None,
@@ -111,7 +120,7 @@ def check_file(
     expected_offset: int = -1,
     indexes: SegmentIndexes = NO_INDEXES,
     file_system: FileSystem | None = None,
-    max_batch_bytes: int = 256 << 20,
+    max_batch_bytes: int = BATCH_SIZE_MAX_DEFAULT,
     max_decompressed_bytes: int = DECOMPRESSED_SIZE_MAX_DEFAULT,
     findings_max: int = _FINDINGS_MAX,
     progress: Progress | None = None,

@@ -27,9 +27,10 @@ from stratalog.inspect.range.bounds import Bounds, bounds_of, spans_within
 from stratalog.inspect.range.offset_range import WHOLE, OffsetRange
 from stratalog.records.columns import Pause
 from stratalog.records.compression import DECOMPRESSED_SIZE_MAX_DEFAULT
-from stratalog.records.layout import Ending, Reason
+from stratalog.records.layout import BATCH_SIZE_MAX_DEFAULT, Ending, Reason
 from stratalog.storage.files.filesystem import FileSystem, OsFileSystem
-from stratalog.storage.segment.walk import FileEnd, Progress
+from stratalog.storage.segment.walk import FileEnd
+from stratalog.types import Progress
 
 __all__ = [
     "PartitionCount",
@@ -125,7 +126,7 @@ def count_partition(
     every_segment: bool = False,
     times: bool = False,
     file_system: FileSystem | None = None,
-    max_batch_bytes: int = 256 << 20,
+    max_batch_bytes: int = BATCH_SIZE_MAX_DEFAULT,
     max_decompressed_bytes: int = DECOMPRESSED_SIZE_MAX_DEFAULT,
     progress: Progress | None = None,
     on_error: Callable[[StorageError], None] | None = None,

@@ -13,11 +13,12 @@ from stratalog.inspect.file.times import LatestTime
 from stratalog.inspect.range.bounds import Bounds, part_within
 from stratalog.records.columns import Pause, RegionDecoder, Selection, Taken
 from stratalog.records.compression import DECOMPRESSED_SIZE_MAX_DEFAULT
-from stratalog.records.layout import Check, Column, Ending
+from stratalog.records.layout import BATCH_SIZE_MAX_DEFAULT, Check, Column, Ending
 from stratalog.storage.files.filesystem import FileSystem
 from stratalog.storage.segment.log_file import open_log_file
 from stratalog.storage.segment.torn_tail import judged
-from stratalog.storage.segment.walk import FileEnd, Progress
+from stratalog.storage.segment.walk import FileEnd
+from stratalog.types import Progress
 
 __all__ = ["count_within"]
 
@@ -29,7 +30,7 @@ def count_within(
     bounds: Bounds,
     *,
     file_system: FileSystem | None = None,
-    max_batch_bytes: int = 256 << 20,
+    max_batch_bytes: int = BATCH_SIZE_MAX_DEFAULT,
     max_decompressed_bytes: int = DECOMPRESSED_SIZE_MAX_DEFAULT,
     progress: Progress | None = None,
     below: int | None = None,

@@ -8,11 +8,12 @@ from stratalog.inspect.file.counter import Counter
 from stratalog.inspect.file.times import LatestTime, first_time
 from stratalog.records.columns import Pause
 from stratalog.records.compression import DECOMPRESSED_SIZE_MAX_DEFAULT
-from stratalog.records.layout import Check, Ending, Reason
+from stratalog.records.layout import BATCH_SIZE_MAX_DEFAULT, Check, Ending, Reason
 from stratalog.storage.files.filesystem import FileSystem
 from stratalog.storage.segment.log_file import LogFile, open_log_file
 from stratalog.storage.segment.torn_tail import judged
-from stratalog.storage.segment.walk import FileEnd, Progress, walk_windows
+from stratalog.storage.segment.walk import FileEnd, walk_windows
+from stratalog.types import Progress
 
 __all__ = ["FileCount", "count_file", "ending_below", "next_offset"]
 
@@ -52,7 +53,7 @@ def count_file(
     path: str,
     *,
     file_system: FileSystem | None = None,
-    max_batch_bytes: int = 256 << 20,
+    max_batch_bytes: int = BATCH_SIZE_MAX_DEFAULT,
     max_decompressed_bytes: int = DECOMPRESSED_SIZE_MAX_DEFAULT,
     progress: Progress | None = None,
     times: bool = False,

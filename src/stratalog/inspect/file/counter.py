@@ -28,7 +28,8 @@ from stratalog.records.layout import (
     Row,
 )
 from stratalog.storage.segment.log_file import LogFile, Window
-from stratalog.storage.segment.walk import Progress, entry_size
+from stratalog.storage.segment.walk import entry_size
+from stratalog.types import Progress
 
 __all__ = ["Counter", "HopPlan", "plan_hops"]
 

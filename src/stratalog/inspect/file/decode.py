@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from stratalog.records.columns import Pause, RegionDecoder
 from stratalog.storage.segment.log_file import LogFile, Window
-from stratalog.storage.segment.walk import Progress, walk_windows
+from stratalog.storage.segment.walk import walk_windows
+from stratalog.types import Progress
 
 __all__ = ["decode_file"]
 

@@ -18,6 +18,7 @@ from stratalog.records import kernel
 from stratalog.records.columns import Pause
 from stratalog.records.layout import (
     BATCH_HEADER_SIZE,
+    BATCH_SIZE_MAX_DEFAULT,
     INT32_MAX,
     ROW_WIDTH,
     Check,
@@ -44,7 +45,6 @@ __all__ = [
 ]
 
 _ROWS_AT_ONCE: Final = 1024
-_BATCH_BYTES_MAX: Final = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def walk_tail(
                 return None
         walk = _Walk(known, seen)
         *_, pause = walk_windows(
-            log_file, walk.step, max_batch_bytes=_BATCH_BYTES_MAX, start=known.position
+            log_file, walk.step, max_batch_bytes=BATCH_SIZE_MAX_DEFAULT, start=known.position
         )
         pause = judged(log_file, pause)
         if check_crc and not _ends_sound(log_file, walk, pause):
@@ -181,7 +181,7 @@ def _damage(log_file: LogFile, walk: _Walk, pause: Pause) -> CorruptionError | N
         pauses = walk_windows(
             replace(log_file, size=log_file.file.size()),
             _Walk(known, None).step,
-            max_batch_bytes=_BATCH_BYTES_MAX,
+            max_batch_bytes=BATCH_SIZE_MAX_DEFAULT,
             start=pause.position,
         )
         *_, again = pauses

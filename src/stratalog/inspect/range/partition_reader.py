@@ -33,7 +33,8 @@ from stratalog.storage.replace.settle import LISTINGS_MAX
 from stratalog.storage.segment.batch_at import offsets_behind
 from stratalog.storage.segment.log_file import LogFile, open_log_file
 from stratalog.storage.segment.torn_tail import judged
-from stratalog.storage.segment.walk import FileEnd, Progress
+from stratalog.storage.segment.walk import FileEnd
+from stratalog.types import Progress
 
 __all__ = ["PartitionReader", "StartBeyondEnd"]
 

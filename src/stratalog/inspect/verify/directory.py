@@ -45,7 +45,7 @@ from stratalog.storage.names import (
     parse_data_name,
     parse_partition_dir,
 )
-from stratalog.storage.segment.walk import Progress
+from stratalog.types import Progress
 
 __all__ = ["LocalCheck", "metadata_sources", "verify_sources"]
 

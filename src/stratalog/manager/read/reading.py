@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stratalog.errors import CorruptionError, StorageError, UsageError
+from stratalog.records.arrow_stream import ArrowStream
 from stratalog.records.columns import (
     COLUMN_NAMES,
     DEFAULT_COLUMNS,
@@ -56,7 +57,7 @@ class PartitionView(NamedTuple):
     again: Callable[[], PartitionView] | None = None
 
 
-class LogRows:
+class LogRows(ArrowStream):
     """Records to be read, as they were when this was made. Iterating reads them, as often as wanted."""
 
     def __init__(
@@ -99,21 +100,6 @@ class LogRows:
                     raise each.damage  # what follows the damage may well be there
                 each.view.check_range(start)
 
-    @property
-    def schema(self) -> pa.Schema:
-        """The Arrow schema of every batch."""
-        import pyarrow as pa
-
-        from stratalog.records.arrow import arrow_schema
-
-        kinds = {"topic": pa.string(), "partition": pa.int32()}
-        return pa.schema(
-            [
-                pa.field(name, kinds[name]) if name in kinds else arrow_schema((name,))[0]
-                for name in self.columns
-            ]
-        )
-
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         from stratalog.records.arrow import ArrowBatches
 
@@ -122,18 +108,6 @@ class LogRows:
             constants = dict(zip(_PLACE_COLUMNS, each.place, strict=True))
             for taken in self._columns(each, self._selection):
                 yield from batches.of(taken, constants)
-
-    def to_table(self) -> pa.Table:
-        """Everything as one table."""
-        import pyarrow as pa
-
-        return pa.Table.from_batches(self, schema=self.schema)
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        import pyarrow as pa
-
-        reader = pa.RecordBatchReader.from_batches(self.schema, iter(self))
-        return reader.__arrow_c_stream__(requested_schema)
 
     def records(self) -> Iterator[StoredRecord]:
         """Everything as Python objects, one by one."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from stratalog.errors import UsageError
 from stratalog.records import kernel
 from stratalog.records.builder import BatchBuilder, BatchOptions
-from stratalog.records.layout import BATCH_HEADER_SIZE, Codec
+from stratalog.records.layout import BATCH_HEADER_SIZE, CODECS, Codec
 from stratalog.storage.admission.rules import AppendRules
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.partition_log import AppendResult, PartitionLog
@@ -19,20 +19,17 @@ if TYPE_CHECKING:
 
     from stratalog.manager.write.transactions import Transaction
 
-__all__ = ["BATCH_BYTES", "append_rows", "batch_options", "fit_sizes"]
+__all__ = ["append_rows", "batch_options", "fit_sizes"]
 
-#: What a batch holds before it is compressed, unless somebody says otherwise.
-BATCH_BYTES: Final = 128 << 10
 #: Batches of one append are handed to the log in pieces of about this size.
 _PIECE_BYTES: Final = 1 << 20
-_CODECS: Final = {codec.name.lower(): codec for codec in Codec}
 
 
 def batch_options(codec: Codec | str, level: int | None, batch_bytes: int) -> BatchOptions:
     """What a caller asked for, checked."""
-    named = _CODECS.get(codec.lower()) if isinstance(codec, str) else codec
+    named = CODECS.get(codec.lower()) if isinstance(codec, str) else codec
     if not isinstance(named, Codec):
-        raise UsageError(f"no codec {codec!r}: there are {', '.join(_CODECS)}")
+        raise UsageError(f"no codec {codec!r}: there are {', '.join(CODECS)}")
     if level is not None and type(level) is not int:
         raise UsageError(f"a level is a whole number, not {level!r}")
     if type(batch_bytes) is not int or batch_bytes < 1:

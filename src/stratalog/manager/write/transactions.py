@@ -24,7 +24,7 @@ from stratalog.errors import (
     TransactionStateError,
     UsageError,
 )
-from stratalog.records.builder import BatchOptions
+from stratalog.records.builder import BATCH_BYTES, BatchOptions
 from stratalog.records.control import ControlType, build_marker
 from stratalog.records.layout import Codec
 from stratalog.storage.files.filesystem import FileSystem, replace_file
@@ -51,7 +51,6 @@ __all__ = [
 ]
 
 _COORDINATOR_EPOCH: Final = 0
-_BATCH_BYTES: Final = 128 << 10
 #: What a log answers with before it has changed.
 _REFUSALS: Final = (InvalidRecordError, ProducerError, UsageError, CorruptionError)
 
@@ -233,7 +232,7 @@ class Transaction:
         partition: int | None = None,
         codec: Codec | str = Codec.NONE,
         level: int | None = None,
-        batch_bytes: int = _BATCH_BYTES,
+        batch_bytes: int = BATCH_BYTES,
     ) -> list[AppendResult]:
         """Append within the transaction; see ``Logs.append``. After an error that left records behind
         it can only be aborted."""

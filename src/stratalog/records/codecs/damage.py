@@ -52,4 +52,4 @@ def too_large(codec: int, size_max: int) -> LimitExceededError:
 
 
 def _name(codec: int) -> str:
-    return Codec(codec).name.lower()
+    return Codec(codec).text

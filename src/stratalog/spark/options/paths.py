@@ -8,8 +8,9 @@ import os
 import re
 
 from stratalog.errors import UsageError
+from stratalog.storage.files.object_store import is_uri
 
-__all__ = ["is_uri", "local_path", "parse_paths"]
+__all__ = ["local_path", "parse_paths"]
 
 
 def parse_paths(path: str | None, paths: str | None) -> tuple[str, ...]:
@@ -40,11 +41,6 @@ def parse_paths(path: str | None, paths: str | None) -> tuple[str, ...]:
 def local_path(path: str) -> str:
     """A path without ``file:``, as a table's location has it; others as they are."""
     return re.sub(r"^file:(?://)?(?=/)", "", path, flags=re.IGNORECASE)
-
-
-def is_uri(path: str) -> bool:
-    """Whether a path names an object store, and not a folder of this machine."""
-    return "://" in path
 
 
 def _resolved(path: str) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Final
 
 from stratalog.errors import UsageError
 from stratalog.inspect.file.skipped_damage import OnDamagedBatch, refuse_committed_skip
+from stratalog.records.layout import BATCH_SIZE_MAX_DEFAULT
 from stratalog.spark.options.offsets import (
     EARLIEST,
     LATEST,
@@ -98,7 +99,7 @@ class ReadOptions:
     split_bytes: int = SPLIT_BYTES
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
-    max_batch_bytes: int = 256 << 20
+    max_batch_bytes: int = BATCH_SIZE_MAX_DEFAULT
     max_offsets_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
@@ -131,7 +132,7 @@ class ReadOptions:
             split_bytes=given.size("splitBytes") or SPLIT_BYTES,
             min_partitions=given.count("minPartitions"),
             max_records_per_partition=given.count("maxRecordsPerPartition"),
-            max_batch_bytes=given.size("maxBatchBytes") or 256 << 20,
+            max_batch_bytes=given.size("maxBatchBytes") or BATCH_SIZE_MAX_DEFAULT,
             max_offsets_per_trigger=given.count("maxOffsetsPerTrigger"),
             min_offsets_per_trigger=given.count("minOffsetsPerTrigger"),
             max_bytes_per_trigger=given.size("maxBytesPerTrigger"),

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from stratalog.errors import UsageError
-from stratalog.records.layout import INT32_MAX, INT64_MAX, Codec
+from stratalog.records.builder import BATCH_BYTES
+from stratalog.records.layout import CODECS, INT32_MAX, INT64_MAX, Codec
 from stratalog.spark.options.option_names import (
     IDLE_OPTIONS,
     KAFKA_OPTIONS,
@@ -18,14 +19,14 @@ from stratalog.spark.options.option_names import (
     is_topic_config,
 )
 from stratalog.spark.options.options import Given, refuse_unknown
-from stratalog.spark.options.paths import is_uri, local_path
+from stratalog.spark.options.paths import local_path
 from stratalog.storage.commits.key import CommitKey
+from stratalog.storage.files.object_store import is_uri
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.names import check_topic
 
 __all__ = ["WriteOptions"]
 
-_CODECS: Final = {codec.name.lower(): codec for codec in Codec}
 #: Between the name of a write and the topic that it counts for.
 _OWNER_SIGN: Final = " > "
 #: What a producer calls the same; other options of producers mean nothing to files.
@@ -42,7 +43,7 @@ class WriteOptions:
     by_key: bool = True
     codec: Codec = Codec.NONE
     level: int | None = None
-    batch_bytes: int = 128 << 10
+    batch_bytes: int = BATCH_BYTES
     stage_bytes: int = 16 << 20
     app_id: str | None = None
     app_version: int | None = None
@@ -85,9 +86,9 @@ class WriteOptions:
             topic=_topic(given.text("topic")),
             partitions=_partitions(given.count("partitions")),
             by_key=given.word("partitioner", ("key", "roundrobin"), "key") == "key",
-            codec=_CODECS[given.word("compression", tuple(_CODECS), "none")],
+            codec=CODECS[given.word("compression", tuple(CODECS), "none")],
             level=given.count("compressionLevel"),
-            batch_bytes=given.size("batchSize") or 128 << 10,
+            batch_bytes=given.size("batchSize") or BATCH_BYTES,
             stage_bytes=given.size("stageBytes") or 16 << 20,
             app_id=app_id,
             app_version=None if version is None else _version(version),

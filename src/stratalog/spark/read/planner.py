@@ -21,9 +21,9 @@ from stratalog.inspect.partition.sources import PartitionSource, find_sources
 from stratalog.inspect.range.plan import CUT_BYTES, LogRange, plan_range
 from stratalog.inspect.range.split import piece_bytes, split_ranges
 from stratalog.spark.options.offsets import EARLIEST, LATEST, Kind, Offsets, Position
-from stratalog.spark.options.paths import is_uri
 from stratalog.spark.options.read_options import ReadOptions
 from stratalog.storage.files.filesystem import FileSystem, OsFileSystem
+from stratalog.storage.files.object_store import is_uri
 from stratalog.storage.views.log_view import Isolation
 from stratalog.types import TopicPartition
 

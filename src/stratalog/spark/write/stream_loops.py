@@ -23,8 +23,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stratalog.errors import UsageError
-from stratalog.spark.options.paths import is_uri
 from stratalog.spark.options.read_options import Wanted
+from stratalog.storage.files.object_store import is_uri
 from stratalog.storage.names import parse_partition_dir
 from stratalog.types import TopicPartition
 

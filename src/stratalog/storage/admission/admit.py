@@ -25,11 +25,11 @@ from stratalog.records.layout import (
 from stratalog.records.model import BatchHeader
 from stratalog.records.restamp import set_append_time, set_max_timestamp
 from stratalog.storage.admission.checks import check_client, check_records
-from stratalog.storage.admission.headers import Bytes, walk_rows
+from stratalog.storage.admission.headers import walk_rows
 from stratalog.storage.admission.rebuild import convert_messages, rebuild_batches
 from stratalog.storage.admission.rules import AppendRules
 from stratalog.storage.producers.entry import Origin
-from stratalog.types import NO_LEADER_EPOCH, NO_TIMESTAMP
+from stratalog.types import NO_LEADER_EPOCH, NO_TIMESTAMP, Bytes
 
 __all__ = ["Admitted", "admit_closely", "admit_follower", "admit_leader", "admit_plain"]
 

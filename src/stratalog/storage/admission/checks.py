@@ -13,9 +13,9 @@ from stratalog.records.layout import (
     Row,
 )
 from stratalog.records.reasons import describe
-from stratalog.storage.admission.headers import Bytes, payload_of, records_of
+from stratalog.storage.admission.headers import payload_of, records_of
 from stratalog.storage.admission.rules import AppendRules
-from stratalog.types import NO_TIMESTAMP
+from stratalog.types import NO_TIMESTAMP, Bytes
 
 __all__ = ["check_client", "check_records", "says_append_time"]
 

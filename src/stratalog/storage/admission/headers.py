@@ -27,6 +27,7 @@ from stratalog.records.layout import (
 )
 from stratalog.records.model import Record
 from stratalog.records.reasons import corruption, describe
+from stratalog.types import Bytes
 
 __all__ = ["Bytes", "payload_of", "records_of", "walk_rows"]
 
@@ -38,7 +39,6 @@ _PAYLOAD_SIZE: Final = int(Row.PAYLOAD_SIZE)
 _CRC: Final = int(Check.CRC)
 _END: Final = int(Ending.END)
 
-Bytes = bytes | bytearray | memoryview
 
 _NO_ROW: Final = bytes(8 * ROW_WIDTH)
 

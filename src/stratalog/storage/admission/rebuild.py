@@ -21,8 +21,9 @@ from stratalog.records.layout import (
 from stratalog.records.model import BatchHeader, Record
 from stratalog.records.restamp import set_codec
 from stratalog.storage.admission.checks import says_append_time
-from stratalog.storage.admission.headers import Bytes, payload_of, records_of, walk_rows
+from stratalog.storage.admission.headers import payload_of, records_of, walk_rows
 from stratalog.storage.admission.rules import AppendRules
+from stratalog.types import Bytes
 
 __all__ = ["convert_messages", "rebuild_batches"]
 

@@ -38,7 +38,7 @@ from stratalog.storage.commits.key import CommitKey
 from stratalog.storage.files.filesystem import FileSystem, WritableFile
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.names import PieceName, check_topic, parse_piece_name, piece_file_name
-from stratalog.types import NO_TIMESTAMP, TopicPartition
+from stratalog.types import NO_TIMESTAMP, Bytes, TopicPartition
 
 __all__ = [
     "NO_DIGEST",
@@ -50,7 +50,6 @@ __all__ = [
     "header_rows",
 ]
 
-Bytes = bytes | bytearray | memoryview
 
 #: What a batch has before it is in a log. Bytes of it and of a true epoch, mixed by a torn write, are one
 #: that may be: that is not so of -1.

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, Protocol, Self
 from stratalog.errors import StorageError
 from stratalog.storage.files.file_lock import OsLock
 from stratalog.storage.files.system_calls import FILE_MODE, refused, system_call
+from stratalog.types import Bytes
 
 __all__ = [
     "DirEntry",
@@ -33,7 +34,6 @@ __all__ = [
     "replace_file",
 ]
 
-Bytes = bytes | bytearray | memoryview
 
 _datasync: Final = getattr(os, "fdatasync", os.fsync)  # macOS has only the latter
 _MAP_POPULATE: Final[int] = getattr(mmap, "MAP_POPULATE", 0)  # Linux: one call, not a fault a page

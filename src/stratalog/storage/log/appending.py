@@ -23,7 +23,7 @@ from stratalog.storage.log.rolling import roll, roll_if_needed
 from stratalog.storage.log.state import LogState
 from stratalog.storage.producers.rebuild import marker_in
 from stratalog.storage.producers.states import Admission, Origin
-from stratalog.types import NO_LEADER_EPOCH, NO_TIMESTAMP
+from stratalog.types import NO_LEADER_EPOCH, NO_TIMESTAMP, Bytes
 
 __all__ = [
     "UNSTAMPED",
@@ -35,7 +35,6 @@ __all__ = [
     "undo_write",
 ]
 
-Bytes = bytes | bytearray | memoryview
 
 _LEADER_EPOCH: Final = int(Row.LEADER_EPOCH)
 _BASE_OFFSET: Final = int(Row.BASE_OFFSET)

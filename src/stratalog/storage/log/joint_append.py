@@ -22,11 +22,10 @@ from stratalog.storage.log.appending import (
 )
 from stratalog.storage.log.state import LogState
 from stratalog.storage.producers.states import Origin
-from stratalog.types import NO_TIMESTAMP
+from stratalog.types import NO_TIMESTAMP, Bytes
 
 __all__ = ["Answer", "append_jointly"]
 
-Bytes = bytes | bytearray | memoryview
 #: Where an append went, or why it did not.
 Answer = AppendResult | StratalogError
 

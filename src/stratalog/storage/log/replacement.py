@@ -130,8 +130,7 @@ def _check_one(state: LogState, base_offset: int) -> _Cleaned:
     stat = state.file_system.stat(path)
     assert stat is not None
     txns = _path(state, base_offset, FileKind.TXN_INDEX)
-    if state.file_system.stat(txns) is not None:
-        read_entries(state.file_system, txns, base_offset)
+    read_entries(state.file_system, txns, base_offset)  # raises if it is damaged
     return _Cleaned(base_offset, stat, found.next_offset)
 
 

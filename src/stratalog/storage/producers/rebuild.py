@@ -19,13 +19,14 @@ from stratalog.storage.segment.log_file import Window
 from stratalog.storage.segment.scan import scan_segment
 from stratalog.storage.segment.segment import Segment
 from stratalog.storage.segment.txn_index import AbortedTxn
+from stratalog.types import Bytes
 
 __all__ = ["Replay", "aborted_by_segment", "marker_in", "rebuild_producers"]
 
 _ROWS_AT_ONCE: Final = 1024
 
 
-def marker_in(batch: bytes | bytearray | memoryview) -> ControlRecord | None:
+def marker_in(batch: Bytes) -> ControlRecord | None:
     """The control record of a control batch; None where it is emptied, or cannot be read."""
     try:
         for record in decode_records(bytes(batch), check=Check.INCLUDE_CONTROL):

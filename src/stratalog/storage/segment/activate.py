@@ -13,6 +13,7 @@ from stratalog.storage.segment.find import places_from
 from stratalog.storage.segment.sealed import SealedSegment
 from stratalog.storage.segment.segment import learn_times, read_aborted
 from stratalog.storage.segment.sparse_index import SparseIndex
+from stratalog.types import Bytes
 
 __all__ = ["activate", "overwrite"]
 
@@ -64,9 +65,7 @@ def _grow_indexes(active: ActiveSegment) -> None:
         raise
 
 
-def _holding(
-    file_system: FileSystem, path: str, entries: bytes | bytearray | memoryview
-) -> WritableFile:
+def _holding(file_system: FileSystem, path: str, entries: Bytes) -> WritableFile:
     """An index file that holds these entries. After an orderly stop it does already."""
     found = file_system.stat(path)
     if found is None or found.size != len(entries):
@@ -79,9 +78,7 @@ def _holding(
     return file
 
 
-def overwrite(
-    file_system: FileSystem, path: str, data: bytes | bytearray | memoryview
-) -> WritableFile:
+def overwrite(file_system: FileSystem, path: str, data: Bytes) -> WritableFile:
     """A file with these bytes, in the place of what was there. Not synced yet."""
     is_there = file_system.stat(path) is not None
     file = file_system.open_writable(path, create=not is_there)

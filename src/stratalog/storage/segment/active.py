@@ -22,7 +22,7 @@ from stratalog.storage.segment.sparse_index import (
 )
 from stratalog.storage.segment.txn_index import ENTRY_SIZE as TXN_ENTRY_SIZE
 from stratalog.storage.segment.txn_index import AbortedTxn, encode_entry
-from stratalog.types import NO_TIMESTAMP
+from stratalog.types import NO_TIMESTAMP, Bytes
 
 __all__ = ["ActiveSegment"]
 
@@ -189,9 +189,7 @@ class ActiveSegment(Segment):
             rows += row
         return ends, rows, joined
 
-    def append(
-        self, data: bytes | bytearray | memoryview, rows: memoryview | array[int], count: int
-    ) -> None:
+    def append(self, data: Bytes, rows: memoryview | array[int], count: int) -> None:
         """Write ``count`` whole batches behind the last one, and note them in the indexes."""
         position = self.size_bytes
         end = position + len(data)

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from stratalog.records import kernel
 from stratalog.records.layout import INT32_MAX, IndexState
-from stratalog.types import NO_TIMESTAMP
+from stratalog.types import NO_TIMESTAMP, Bytes
 
 __all__ = [
     "OFFSET_ENTRY_SIZE",
@@ -250,9 +250,7 @@ class SparseIndex:
         timestamp, relative = _TIME_ENTRY.unpack(entry)
         return TimeEntry(timestamp, self.base_offset + relative)
 
-    def _entry(
-        self, entries: bytearray | memoryview, at: int, size: int
-    ) -> bytes | bytearray | memoryview:
+    def _entry(self, entries: bytearray | memoryview, at: int, size: int) -> Bytes:
         if self._guarded:
             return kernel.copy(entries, at, at + size, guarded=True)
         # Not by the kernel, which lets other threads run: the writer could not add an entry meanwhile.

@@ -14,8 +14,9 @@ from stratalog.errors import CorruptionError
 from stratalog.records.columns import Pause
 from stratalog.records.layout import LOG_OVERHEAD, SIZE_AT, V07_LENGTH_SIZE, Ending, Reason
 from stratalog.storage.segment.log_file import LogFile, Window
+from stratalog.types import Progress
 
-__all__ = ["FileEnd", "Hop", "Progress", "Step", "entry_size", "walk_windows"]
+__all__ = ["FileEnd", "Hop", "Step", "entry_size", "walk_windows"]
 
 #: Goes over a window from a position in it and says where it stopped and why. Where the window is lost,
 #: LOST and the position up to which everything was taken in: it goes on from there, and nothing comes twice.
@@ -23,9 +24,6 @@ Step = Callable[[Window, int], Pause]
 
 #: Goes on from a position of the file without a window as far as it can, and says how far it came.
 Hop = Callable[[int], int]
-
-#: Is told how many bytes of the file are done.
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from stratalog.errors import CorruptionError, OffsetOutOfRangeError, StorageError
+from stratalog.records.layout import BATCH_SIZE_MAX_DEFAULT
 from stratalog.storage.views.log_view import Isolation, LogRead, LogView
 
 __all__ = ["FetchRequest", "Fetched", "fetch"]
@@ -32,7 +33,7 @@ def fetch(
     *,
     max_bytes: int = 50 << 20,
     isolation: Isolation = Isolation.UNCOMMITTED,
-    max_batch_bytes: int = 256 << 20,
+    max_batch_bytes: int = BATCH_SIZE_MAX_DEFAULT,
 ) -> list[Fetched]:
     """Return one answer for each request, in their order. This is for the broker: the library itself reads
     one partition at a time, through ``LogView``."""

@@ -15,6 +15,7 @@ from stratalog.records.layout import (
     ATTRIBUTES_AT,
     BATCH_HEADER_SIZE,
     CODEC_MASK,
+    CODECS,
     CONTROL_MASK,
     LOG_OVERHEAD,
     PRODUCER_ID_AT,
@@ -22,7 +23,6 @@ from stratalog.records.layout import (
     ROW_WIDTH,
     SIZE_AT,
     TRANSACTIONAL_MASK,
-    Codec,
     Magic,
     Row,
 )
@@ -35,7 +35,7 @@ _SIZE: Final = Struct(f">{SIZE_AT}xi")
 _ATTRIBUTES: Final = Struct(f">{ATTRIBUTES_AT}xh")
 _PRODUCER_ID: Final = Struct(f">{PRODUCER_ID_AT}xq")
 _RECORD_COUNT: Final = Struct(f">{RECORD_COUNT_AT}xi")
-_CODEC_NAMES: Final = {int(codec): codec.name.lower() for codec in Codec}
+_CODEC_NAMES: Final = {int(codec): name for name, codec in CODECS.items()}
 
 
 @dataclass(slots=True)

@@ -36,7 +36,7 @@ from stratalog.storage.segment.walk import FileEnd
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from stratalog.storage.segment.walk import Progress
+    from stratalog.types import Progress
 
 __all__ = ["CountedLog", "count_logs", "offset_range"]
 

@@ -16,7 +16,7 @@ from stratalog.spark.jobs.run.log_paths import LogPaths
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from stratalog.storage.segment.walk import Progress
+    from stratalog.types import Progress
 
 __all__ = ["COLUMNS", "row_of", "stat"]
 

@@ -11,7 +11,8 @@ from stratalog.inspect.count.within import count_within
 from stratalog.inspect.file.count import FileCount, count_file
 from stratalog.inspect.range.bounds import Bounds
 from stratalog.records.columns import Pause
-from stratalog.records.layout import Ending
+from stratalog.records.compression import DECOMPRESSED_SIZE_MAX_DEFAULT
+from stratalog.records.layout import BATCH_SIZE_MAX_DEFAULT, Ending
 from stratalog.spark.jobs.counting.batch_stats import BatchStats, HeaderStats
 from stratalog.spark.jobs.run.file_parts import FilePart
 from stratalog.spark.jobs.run.log_paths import LogPaths
@@ -30,8 +31,8 @@ class Counting:
     logs: LogPaths
     times: bool = False
     stats: bool = False
-    max_batch_bytes: int = 256 << 20
-    max_decompressed_bytes: int = 256 << 20
+    max_batch_bytes: int = BATCH_SIZE_MAX_DEFAULT
+    max_decompressed_bytes: int = DECOMPRESSED_SIZE_MAX_DEFAULT
 
 
 @dataclass(frozen=True, slots=True)

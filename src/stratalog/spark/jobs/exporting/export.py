@@ -47,7 +47,7 @@ from stratalog.types import TopicPartition
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from stratalog.storage.segment.walk import Progress
+    from stratalog.types import Progress
 
 __all__ = ["ExportReport", "ExportedPartition", "export"]
 

@@ -19,7 +19,7 @@ from typing import Final
 
 from stratalog.errors import StorageError, UsageError
 from stratalog.spark.jobs.run.targets import FILE_FORMATS
-from stratalog.spark.options.paths import is_uri
+from stratalog.storage.files.object_store import is_uri
 
 __all__ = ["can_be_renamed", "whole_folder"]
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from stratalog.errors import StorageError, UsageError
-from stratalog.spark.options.paths import is_uri
+from stratalog.storage.files.object_store import is_uri
 
 __all__ = ["check_note", "has_batches"]
 

@@ -24,7 +24,7 @@ from stratalog.storage.files.filesystem import OsFileSystem
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from stratalog.storage.segment.walk import Progress
+    from stratalog.types import Progress
 
 __all__ = ["ImportReport", "ImportedPartition", "import_rows"]
 

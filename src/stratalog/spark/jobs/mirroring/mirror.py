@@ -31,16 +31,16 @@ from stratalog.spark.jobs.run.run_tasks import cores_of, spread
 from stratalog.spark.jobs.run.targets import refuse_within
 from stratalog.spark.jobs.run.task_errors import OnError, in_plain_words, tell
 from stratalog.spark.jobs.run.watching import ticking
-from stratalog.spark.options.paths import is_uri
 from stratalog.spark.write.plan import topic_configs
 from stratalog.storage.files.filesystem import FileSystem
+from stratalog.storage.files.object_store import is_uri
 from stratalog.storage.names import LOG_SUFFIX, V07_SUFFIX, partition_dir_name
 from stratalog.types import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from stratalog.storage.segment.walk import Progress
+    from stratalog.types import Progress
 
 __all__ = ["MirrorReport", "MirroredPartition", "mirror"]
 

@@ -20,7 +20,7 @@ from stratalog.inspect.partition.partition_filter import (
     partition_filter,
 )
 from stratalog.inspect.partition.sources import Paths, Sources, find_sources, path_list
-from stratalog.spark.options.paths import is_uri, local_path
+from stratalog.spark.options.paths import local_path
 from stratalog.storage.files.filesystem import (
     DirEntry,
     FileStat,
@@ -28,6 +28,7 @@ from stratalog.storage.files.filesystem import (
     OsFileSystem,
     ReadableFile,
 )
+from stratalog.storage.files.object_store import is_uri
 
 __all__ = ["LogPaths", "absolute"]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from stratalog.storage.segment.walk import Progress
+    from stratalog.types import Progress
 
 __all__ = ["cores_of", "spread"]
 

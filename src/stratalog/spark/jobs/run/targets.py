@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from stratalog.errors import UsageError
-from stratalog.spark.options.paths import is_uri
+from stratalog.storage.files.object_store import is_uri
 
 __all__ = ["FILE_FORMATS", "check_target", "refuse_within"]
 

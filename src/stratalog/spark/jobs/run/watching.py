@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from stratalog.storage.segment.walk import Progress
+    from stratalog.types import Progress
 
 __all__ = ["fraction_done", "ticking", "watched"]
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from stratalog.storage.segment.walk import Progress
+    from stratalog.types import Progress
 
 __all__ = ["verify_logs"]
 

@@ -15,7 +15,8 @@ from stratalog.inspect.check.batch_facts import SegmentFacts
 from stratalog.inspect.check.data_file import check_file
 from stratalog.inspect.check.index_files import NO_INDEXES, load_indexes
 from stratalog.inspect.verify import FileReport
-from stratalog.records.layout import INT32_MAX
+from stratalog.records.compression import DECOMPRESSED_SIZE_MAX_DEFAULT
+from stratalog.records.layout import BATCH_SIZE_MAX_DEFAULT, INT32_MAX
 from stratalog.spark.jobs.run.file_parts import FilePart
 from stratalog.spark.jobs.run.log_paths import LogPaths
 from stratalog.spark.jobs.run.task_errors import each_or_error
@@ -39,8 +40,8 @@ class Verifying:
     logs: LogPaths
     deep: bool = False
     gaps: bool = False
-    max_batch_bytes: int = 256 << 20
-    max_decompressed_bytes: int = 256 << 20
+    max_batch_bytes: int = BATCH_SIZE_MAX_DEFAULT
+    max_decompressed_bytes: int = DECOMPRESSED_SIZE_MAX_DEFAULT
     findings_max: int = 1000
 
 
