@@ -64,6 +64,7 @@ WITHIN: dict[str, dict[str, set[str]]] = {
         },
     },
     "inspect": {
+        "result": set(),
         "file": set(),
         "check": {"file"},
         "partition": {"file", "check"},

@@ -8,10 +8,10 @@ from itertools import chain
 from typing import Any, Final
 
 from stratalog.cli.reporter import Reporter
-from stratalog.cli.result import Chunk, Field, Kind, Result, chunk_of_rows
 from stratalog.errors import StorageError
 from stratalog.inspect.count.partition import PartitionCount, tally
 from stratalog.inspect.partition.sources import PartitionSource, Sources, vanished
+from stratalog.inspect.result import Chunk, Field, Kind, Result, chunk_of_rows
 
 __all__ = ["SUMMED", "counted", "result_of"]
 

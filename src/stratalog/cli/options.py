@@ -8,9 +8,19 @@ from typing import Any, Final
 
 import click
 
-from stratalog.records.layout import INT64_MAX
+from stratalog.records.layout import CODECS, INT64_MAX
 
-__all__ = ["COLUMNS", "OFFSETS", "PATHS", "SIZE", "TIME", "limits", "partitions"]
+__all__ = [
+    "COLUMNS",
+    "OFFSETS",
+    "PATHS",
+    "SIZE",
+    "TIME",
+    "checks",
+    "limits",
+    "new_topic",
+    "partitions",
+]
 
 _UNITS: Final = {
     "": 1, "b": 1,
@@ -133,3 +143,44 @@ _MAX_DECOMPRESSED: Final = click.option(
 def limits(command: Any) -> Any:
     """Adds the two limits that every reading verb has."""
     return _MAX_BATCH(_MAX_DECOMPRESSED(command))
+
+
+_DEEP: Final = click.option("--deep", is_flag=True, help="Also decompress and decode every record.")
+_GAPS: Final = click.option(
+    "--gaps",
+    is_flag=True,
+    help="Also note gaps between offsets within a segment, which compaction leaves.",
+)
+
+
+def checks(command: Any) -> Any:
+    """Adds what verifying may check more than it does by itself."""
+    return _DEEP(_GAPS(command))
+
+
+_NEW_PARTITIONS: Final = click.option(
+    "--partitions",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of partitions of a new topic.",
+)
+_COMPRESSION: Final = click.option(
+    "-z",
+    "--compression",
+    type=click.Choice(tuple(CODECS)),
+    default="none",
+    help="Compress batches with this codec.",
+)
+_CONFIGS: Final = click.option(
+    "-c",
+    "--config",
+    "configs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Config of a new topic, such as retention.ms=-1. May be repeated.",
+)
+
+
+def new_topic(command: Any) -> Any:
+    """Adds what every verb has that writes into a topic and may create it."""
+    return _NEW_PARTITIONS(_COMPRESSION(_CONFIGS(command)))

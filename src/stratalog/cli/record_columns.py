@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Final, Literal
 
-from stratalog.cli.result import Chunk, Field, Kind, Same
+from stratalog.inspect.result import Chunk, Field, Kind, Same
 from stratalog.inspect.scan import FILE_COLUMNS
 from stratalog.records.columns import COLUMN_NAMES, DEFAULT_COLUMNS, Taken
 from stratalog.records.layout import CODECS, Column

@@ -16,9 +16,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from stratalog.cli.result import ArrowStream, Chunk, Field, Kind, Result, Same
 from stratalog.cli.table import Table
 from stratalog.errors import StorageError, UsageError
+from stratalog.inspect.result import ArrowResult, Chunk, Field, Kind, Result, Same
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -301,7 +301,7 @@ def _parquet(result: Result, sink: BinaryIO, before_output: Callable[[], None]) 
             writer.write_table(group)
 
 
-def _row_groups(stream: ArrowStream) -> Iterator[pa.Table]:
+def _row_groups(stream: ArrowResult) -> Iterator[pa.Table]:
     """Record batches put together: small row groups make a file that is slow to read."""
     import pyarrow as pa
 
@@ -317,7 +317,7 @@ def _row_groups(stream: ArrowStream) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(held, schema=stream.schema)
 
 
-def _arrow_stream(result: Result) -> ArrowStream:
+def _arrow_stream(result: Result) -> ArrowResult:
     if result.arrow is not None:
         return result.arrow()
     import pyarrow as pa
@@ -330,7 +330,7 @@ def _arrow_stream(result: Result) -> ArrowStream:
     schema = pa.schema(
         [(field.name, kinds.get(field.kind, pa.string())) for field in result.fields]
     )
-    return ArrowStream(
+    return ArrowResult(
         schema, (_arrow_batch(result.fields, chunk, schema) for chunk in result.chunks)
     )
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import IO, Any, Final
 
-from stratalog.cli.result import Chunk, Field, Kind, Same
 from stratalog.cli.terminal import cut, display_width, pad, printable, shows_colour, table_width
+from stratalog.inspect.result import Chunk, Field, Kind, Same
 from stratalog.types import NO_TIMESTAMP
 
 __all__ = ["Table", "fitted"]

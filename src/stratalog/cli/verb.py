@@ -10,8 +10,8 @@ import click
 from stratalog.cli.examples import WithExamples
 from stratalog.cli.render import FORMATS, check_output, choose_output, render
 from stratalog.cli.reporter import Reporter
-from stratalog.cli.result import Result
 from stratalog.cli.terminal import forget_stdout
+from stratalog.inspect.result import Result
 
 __all__ = ["Verb"]
 

@@ -1,5 +1,6 @@
 """Questions answered without changing a byte.
 
+    result        fields and rows, as commands and pages show them
     file          one data file: decode, count, search, skip by time, find its tail
     check         one file of any kind, checked: data, indexes, snapshots, checkpoints, metadata
     partition     one folder: its sources, log start, log end, last stable offset, offset for a time

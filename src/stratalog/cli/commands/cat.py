@@ -10,9 +10,9 @@ import click
 from stratalog.cli.options import COLUMNS, OFFSETS, TIME, limits, partitions
 from stratalog.cli.record_columns import RECORD_COLUMNS, record_chunk, record_fields
 from stratalog.cli.reporter import Reporter
-from stratalog.cli.result import ArrowStream, Chunk, Result
 from stratalog.cli.verb import Verb
 from stratalog.errors import OffsetOutOfRangeError, StorageError
+from stratalog.inspect.result import ArrowResult, Chunk, Result
 from stratalog.inspect.scan import Scan, scan
 from stratalog.records.layout import Ending
 
@@ -114,7 +114,7 @@ def command(
     return Result(
         fields=record_fields(columns),
         chunks=_chunks(as_values, names, limit, reporter),
-        arrow=lambda: ArrowStream(as_arrow.schema, _batches(as_arrow, limit, reporter)),
+        arrow=lambda: ArrowResult(as_arrow.schema, _batches(as_arrow, limit, reporter)),
     )
 
 

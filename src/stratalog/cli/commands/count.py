@@ -9,7 +9,6 @@ import click
 from stratalog.cli.counting import counted, result_of
 from stratalog.cli.options import OFFSETS, limits, partitions
 from stratalog.cli.reporter import Reporter
-from stratalog.cli.result import Field, Kind, Result
 from stratalog.cli.verb import Verb
 from stratalog.clock import SYSTEM_CLOCK
 from stratalog.errors import StorageError
@@ -17,6 +16,7 @@ from stratalog.inspect.count.partition import PartitionCount, count_partition
 from stratalog.inspect.partition.partition_filter import partition_filter
 from stratalog.inspect.partition.sources import PartitionSource, find_sources
 from stratalog.inspect.range.offset_range import WHOLE, parse_offsets
+from stratalog.inspect.result import Field, Kind, Result
 
 __all__ = ["BY", "FIELDS", "command"]
 

@@ -9,12 +9,12 @@ import click
 from stratalog.cli.counting import counted, result_of
 from stratalog.cli.options import limits, partitions
 from stratalog.cli.reporter import Reporter
-from stratalog.cli.result import Field, Kind, Result
 from stratalog.cli.verb import Verb
 from stratalog.errors import StorageError
 from stratalog.inspect.count.partition import PartitionCount, count_partition, size_partition
 from stratalog.inspect.partition.partition_filter import partition_filter
 from stratalog.inspect.partition.sources import PartitionSource, find_sources
+from stratalog.inspect.result import Field, Kind, Result
 
 __all__ = ["command"]
 

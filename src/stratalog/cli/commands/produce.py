@@ -9,23 +9,24 @@ from typing import Final, cast
 
 import click
 
+from stratalog.cli.options import new_topic
 from stratalog.cli.record_lines import INPUTS, Stream, read_records
 from stratalog.cli.record_target import PARTITIONS_MAX, RecordTarget, very_many
 from stratalog.cli.reporter import Reporter
-from stratalog.cli.result import Chunk, Field, Kind, Result, chunk_of_rows
 from stratalog.cli.verb import Verb
 from stratalog.errors import StorageError, StratalogError, UsageError
+from stratalog.inspect.result import Chunk, Field, Kind, Result, chunk_of_rows
 from stratalog.manager.logs import Logs, open_logs
 from stratalog.manager.root.catalogue import check_partition_count
-from stratalog.records.layout import CODECS
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.names import check_own_topic
 from stratalog.storage.recovery.report import LoadReport
 
-__all__ = ["command"]
+__all__ = ["FIELDS", "command"]
 
 
-_FIELDS: Final = (
+#: A row for each partition that was written.
+FIELDS: Final = (
     Field("topic", Kind.TEXT),
     Field("partition", Kind.INTEGER),
     Field("records", Kind.INTEGER),
@@ -60,23 +61,7 @@ _FIELDS: Final = (
     metavar="N",
     help="Append everything to this partition.",
 )
-@click.option(
-    "--partitions",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Number of partitions of a new topic.",
-)
-@click.option(
-    "-z",
-    "--compression",
-    type=click.Choice(tuple(CODECS)),
-    default="none",
-    help="Compress batches with this codec.",
-)
-@click.option(
-    "-c", "--config", "configs", multiple=True, metavar="NAME=VALUE",
-    help="Config of a new topic, such as retention.ms=-1. May be repeated.",
-)  # fmt: skip
+@new_topic
 @click.option(
     "-i", "--input", "kind", type=click.Choice(tuple(INPUTS)), default="lines", show_default=True,
     help="Meaning of a line: a value, or a record as printed by 'cat -o ndjson'.",
@@ -122,7 +107,7 @@ def command(
         if not rows:
             raise
         reporter.fail(error)  # the closing failed: who has to mend it must know what was appended
-    return Result(fields=_FIELDS, chunks=_chunks(rows))
+    return Result(fields=FIELDS, chunks=_chunks(rows))
 
 
 def _warn_of_recovery(reporter: Reporter, folder: str, report: LoadReport) -> None:

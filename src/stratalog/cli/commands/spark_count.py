@@ -11,7 +11,7 @@ from stratalog.cli.commands.spark_verb import SparkVerb, session_of
 from stratalog.cli.counting import counted, result_of
 from stratalog.cli.options import OFFSETS, limits, partitions
 from stratalog.cli.reporter import Reporter
-from stratalog.cli.result import Result
+from stratalog.inspect.result import Result
 
 __all__ = ["command"]
 

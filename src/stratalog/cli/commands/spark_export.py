@@ -15,7 +15,7 @@ from stratalog.cli.commands.spark_verb import (
 )
 from stratalog.cli.options import SIZE, partitions
 from stratalog.cli.reporter import Reporter
-from stratalog.cli.result import Field, Kind, Result
+from stratalog.inspect.result import Field, Kind, Result
 
 __all__ = ["command"]
 

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import astuple
-from typing import Final
 
 import click
 
+from stratalog.cli.commands.produce import FIELDS
 from stratalog.cli.commands.spark_verb import (
     SparkVerb,
     pairs,
     result_of_rows,
     session_of,
 )
+from stratalog.cli.options import new_topic
 from stratalog.cli.reporter import Reporter
-from stratalog.cli.result import Field, Kind, Result
-from stratalog.records.layout import CODECS
+from stratalog.inspect.result import Result
 
 __all__ = ["command"]
-
-_FIELDS: Final = (
-    Field("topic", Kind.TEXT),
-    Field("partition", Kind.INTEGER),
-    Field("records", Kind.INTEGER),
-    Field("first_offset", Kind.INTEGER),
-    Field("last_offset", Kind.INTEGER),
-)
 
 
 @click.command(
@@ -77,20 +69,7 @@ _FIELDS: Final = (
     "--order-by", metavar="SQL", multiple=True,
     help="Order of the records. Default: offsets for an export, otherwise as Spark reads the files.",
 )  # fmt: skip
-@click.option(
-    "--partitions",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Number of partitions of a new topic.",
-)
-@click.option(
-    "-z", "--compression", type=click.Choice(tuple(CODECS)),
-    default="none", help="Compress batches with this codec.",
-)  # fmt: skip
-@click.option(
-    "-c", "--config", "configs", multiple=True, metavar="NAME=VALUE",
-    help="Config of a new topic, such as retention.ms=-1. May be repeated.",
-)  # fmt: skip
+@new_topic
 @click.option(
     "--txn-app-id",
     metavar="NAME",
@@ -165,4 +144,4 @@ def command(
         reporter.note(f"a dry run: nothing was written to {to}")
     if report.partitions is None and not report.was_done_before:
         reporter.note("it is done; where its records are is not told apart from what others wrote")
-    return result_of_rows(_FIELDS, [astuple(each) for each in report.partitions or ()])
+    return result_of_rows(FIELDS, [astuple(each) for each in report.partitions or ()])

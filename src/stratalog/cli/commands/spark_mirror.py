@@ -10,7 +10,7 @@ import click
 from stratalog.cli.commands.spark_verb import SparkVerb, result_of_rows, session_of
 from stratalog.cli.options import partitions
 from stratalog.cli.reporter import Reporter
-from stratalog.cli.result import Field, Kind, Result
+from stratalog.inspect.result import Field, Kind, Result
 
 __all__ = ["command"]
 

@@ -10,7 +10,7 @@ from stratalog.cli.commands.spark_verb import SparkVerb, result_of_rows, session
 from stratalog.cli.counting import counted
 from stratalog.cli.options import limits, partitions
 from stratalog.cli.reporter import Reporter
-from stratalog.cli.result import Field, Kind, Result
+from stratalog.inspect.result import Field, Kind, Result
 
 __all__ = ["command"]
 

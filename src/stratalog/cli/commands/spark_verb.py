@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stratalog.cli.result import Chunk, Field, Result, chunk_of_rows
 from stratalog.cli.verb import Verb
 from stratalog.errors import StorageError, StratalogError, UsageError
+from stratalog.inspect.result import Chunk, Field, Result, chunk_of_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

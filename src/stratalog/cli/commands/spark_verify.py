@@ -8,11 +8,11 @@ import click
 
 from stratalog.cli.commands.spark_verb import SparkVerb, result_of_rows, session_of
 from stratalog.cli.commands.verify import FIELDS, errors_of, row_of, sentence_of
-from stratalog.cli.options import limits, partitions
+from stratalog.cli.options import checks, limits, partitions
 from stratalog.cli.reporter import Reporter
-from stratalog.cli.result import Result
 from stratalog.errors import StorageError
 from stratalog.inspect.partition.partition_filter import partition_filter
+from stratalog.inspect.result import Result
 
 __all__ = ["command"]
 
@@ -29,12 +29,7 @@ __all__ = ["command"]
     ),
 )
 @partitions
-@click.option("--deep", is_flag=True, help="Also decompress and decode every record.")
-@click.option(
-    "--gaps",
-    is_flag=True,
-    help="Also note gaps between offsets within a segment, which compaction leaves.",
-)
+@checks
 @limits
 @click.pass_context
 def command(

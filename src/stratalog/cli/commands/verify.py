@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import click
 
-from stratalog.cli.options import limits, partitions
+from stratalog.cli.options import checks, limits, partitions
 from stratalog.cli.reporter import Reporter
-from stratalog.cli.result import Chunk, Field, Kind, Result, chunk_of_rows
 from stratalog.cli.verb import Verb
 from stratalog.errors import StorageError
 from stratalog.inspect.partition.partition_filter import partition_filter
 from stratalog.inspect.partition.sources import Sources, find_sources
+from stratalog.inspect.result import Chunk, Field, Kind, Result, chunk_of_rows
 from stratalog.inspect.verify import FileReport, Finding
 from stratalog.inspect.verify.directory import LocalCheck, metadata_sources, verify_sources
 from stratalog.storage.files.filesystem import OsFileSystem
@@ -49,12 +49,7 @@ _PLAIN: Final = tuple(field.name for field in FIELDS if field.name not in ("find
     ),
 )
 @partitions
-@click.option("--deep", is_flag=True, help="Also decompress and decode every record.")
-@click.option(
-    "--gaps",
-    is_flag=True,
-    help="Also note gaps between offsets within a segment, which compaction leaves.",
-)
+@checks
 @limits
 @click.pass_obj
 def command(

@@ -5,13 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
 from typing import Final
 
 from stratalog.errors import UnknownPartitionError, UsageError
 from stratalog.types import TopicPartition
 
-__all__ = ["EVERYTHING", "PartitionFilter", "Partitions", "Topics", "partition_filter"]
+__all__ = [
+    "EVERYTHING",
+    "PartitionFilter",
+    "Partitions",
+    "Topics",
+    "partition_filter",
+    "topics_regex",
+]
 
 Topics = str | Iterable[str]
 Partitions = int | str | Iterable[int]
@@ -64,6 +71,12 @@ class PartitionFilter:
 
 
 EVERYTHING: Final = PartitionFilter()
+
+
+def topics_regex(patterns: Iterable[str]) -> str:
+    """Return the regular expression for the topics that one of the patterns takes, for Spark's
+    ``subscribePattern``. It matches whole names."""
+    return f"(?:{'|'.join(map(translate, patterns))})"
 
 
 def _there_are(names: Sequence[str]) -> str:

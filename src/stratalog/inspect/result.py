@@ -1,4 +1,7 @@
-"""What a command returns: fields, and columns of plain values. How they are shown is ``render``'s."""
+"""The result of a question about logs: fields, and columns of plain values.
+
+Every command returns one; the command line renders it as a table, JSON, CSV or Arrow, and a page can show it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ArrowStream", "Chunk", "Field", "Kind", "Result", "Same", "chunk_of_rows"]
+__all__ = ["ArrowResult", "Chunk", "Field", "Kind", "Result", "Same", "chunk_of_rows"]
 
 
 class Kind(Enum):
@@ -49,8 +52,8 @@ class Chunk:
     columns: Sequence[Sequence[Any] | Same]
 
 
-class ArrowStream(NamedTuple):
-    """A result as Arrow has it: the schema, and record batches one at a time."""
+class ArrowResult(NamedTuple):
+    """A result as Arrow: the schema, and record batches one at a time."""
 
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
@@ -58,7 +61,7 @@ class ArrowStream(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """A command's answer. Nothing of it is computed before it is shown.
+    """Rows with named fields. Nothing of it is computed before it is shown.
 
     ``arrow`` gives the same rows as Arrow where there is a shorter way than over plain values. Tables
     also show ``total``, a last row, and ``notes``, lines below.
@@ -69,12 +72,12 @@ class Result:
 
     fields: tuple[Field, ...]
     chunks: Iterable[Chunk]
-    arrow: Callable[[], ArrowStream] | None = None
+    arrow: Callable[[], ArrowResult] | None = None
     total: Callable[[], tuple[Any, ...] | None] = lambda: None
     notes: Callable[[], Iterable[str]] = tuple
     runs_to_its_end: bool = False
 
 
 def chunk_of_rows(rows: Sequence[tuple[Any, ...]]) -> Chunk:
-    """A chunk from rows, at least one."""
+    """Return a chunk of rows, of which there is at least one."""
     return Chunk(len(rows), list(zip(*rows, strict=True)))
