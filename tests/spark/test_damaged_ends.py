@@ -66,7 +66,7 @@ def test_a_read_up_to_the_damage_does_not(spark, logs):
     assert load(spark, path, endingOffsets=ending(7)).count() == 7
 
 
-def test_the_fast_lane_fails_where_the_condition_reaches_it(spark, logs):
+def test_a_scan_fails_where_the_condition_reaches_it(spark, logs):
     path, says = logs
     scan = stratalog.spark.scan
     for where in (None, "offset < 101", "offset > 50", "key = 'k0'"):

@@ -23,17 +23,18 @@ from stratalog.spark.jobs.counting.tasks import (
     CountedPart,
     Counting,
     PartToCount,
-    count_parts,
+    count_part,
     merge_parts,
 )
 from stratalog.spark.jobs.run.file_parts import FilePart, cut_file, pack
 from stratalog.spark.jobs.run.log_paths import LogPaths
+from stratalog.spark.jobs.run.part_tasks import FailedPart, work_on_parts
 from stratalog.spark.jobs.verifying.tasks import (
     PartToVerify,
     VerifiedPart,
     Verifying,
     merge_reports,
-    verify_parts,
+    verify_part,
 )
 from stratalog.storage.files.filesystem import OsFileSystem
 from tests.scale import SCALE, sized
@@ -117,14 +118,16 @@ def test_parts_say_what_the_whole_says(sound, tmp_path_factory, data, what):
     expected = data.draw(st.sampled_from([-1, 0, 3]))
     deep = data.draw(st.booleans())
     plain = verify_file(path, expected_offset=expected, deep=deep)
-    verified = verify_parts(
-        Verifying(logs, deep=deep), [PartToVerify(0, part, is_last_segment=True) for part in parts]
+    verified = work_on_parts(
+        verify_part,
+        Verifying(logs, deep=deep),
+        [PartToVerify(0, part, is_last_segment=True) for part in parts],
     )
     merged = merge_reports(verified, expected, 1000)  # type: ignore[arg-type]
     assert merged is None or merged == plain
 
-    counted = count_parts(
-        Counting(logs, times=True, stats=True), [PartToCount(0, part) for part in parts]
+    counted = work_on_parts(
+        count_part, Counting(logs, times=True, stats=True), [PartToCount(0, part) for part in parts]
     )
     count = merge_parts(counted)  # type: ignore[arg-type]
     assert count is None or count == count_file(path, times=True)
@@ -148,8 +151,8 @@ def test_a_file_is_cut_at_batches_of_its_index(tmp_path):
     assert 4 <= len(parts) <= 6
     assert [part.start for part in parts[1:]] == [part.end for part in parts[:-1]]
     assert sum(part.size_bytes for part in parts) == size
-    counted = count_parts(
-        Counting(LogPaths((str(tmp_path),))), [PartToCount(0, part) for part in parts]
+    counted = work_on_parts(
+        count_part, Counting(LogPaths((str(tmp_path),))), [PartToCount(0, part) for part in parts]
     )
     merged = merge_parts(counted)  # type: ignore[arg-type]
     assert merged is not None
@@ -180,13 +183,34 @@ def test_parts_of_a_segment_too_wide_for_an_index_are_not_put_together(
     given_parts = [PartToVerify(0, part, is_last_segment=True) for part in parts]
     verifying = Verifying(LogPaths((str(tmp_path),)))
     found = [
-        each for each in verify_parts(verifying, given_parts) if isinstance(each, VerifiedPart)
+        each
+        for each in work_on_parts(verify_part, verifying, given_parts)
+        if isinstance(each, VerifiedPart)
     ]
     assert len(found) == 2
     assert merge_reports(found, -1, 1000) is None
-    (whole,) = verify_parts(
-        verifying, [PartToVerify(0, parts_of(path, [])[0], is_last_segment=True)]
+    (whole,) = work_on_parts(
+        verify_part, verifying, [PartToVerify(0, parts_of(path, [])[0], is_last_segment=True)]
     )
     assert isinstance(whole, VerifiedPart)
     assert merge_reports([whole], -1, 1000) == verify_file(path)
     assert [finding.reason for finding in whole.report.findings] == ["offset_range"]
+
+
+def test_a_file_that_cannot_be_read_is_reported_by_its_number_and_the_others_go_on(
+    tmp_path: Path,
+) -> None:
+    folder = wide(tmp_path / "t-0", 0, 1)
+    (path,) = map(str, folder.glob("*.log"))
+    size = Path(path).stat().st_size
+    counting = Counting(LogPaths((str(tmp_path),)))
+    parts = [
+        PartToCount(number, FilePart(name, 0, None, size))
+        for number, name in enumerate((path, str(folder / "none.log"), path))
+    ]
+    first, failed, last = work_on_parts(count_part, counting, parts)
+    assert isinstance(failed, FailedPart)
+    assert (failed.number, failed.error.path) == (1, str(folder / "none.log"))  # type: ignore[attr-defined]
+    assert [each.number for each in (first, last)] == [0, 2]
+    assert isinstance(first, CountedPart)
+    assert first.count.records == 2

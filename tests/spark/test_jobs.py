@@ -25,7 +25,7 @@ from stratalog.spark import jobs
 from stratalog.spark.jobs.mirroring.tasks import Mirroring, PartitionToCopy, copy_partitions
 from stratalog.spark.jobs.run import file_parts
 from stratalog.spark.jobs.run.log_paths import LogPaths
-from stratalog.spark.jobs.run.run_tasks import spread
+from stratalog.spark.jobs.run.run_tasks import run_tasks
 from stratalog.storage.partition_log import PartitionLog
 from stratalog.types import TopicPartition
 from tests.cli.runner import command, environment, run
@@ -75,7 +75,7 @@ def test_one_hot_partition_is_many_tasks(spark, make_log, monkeypatch):
     segment = Path(path, "orders-0", "00000000000000000000.log")
     monkeypatch.setattr(file_parts, "PART_BYTES_MIN", segment.stat().st_size // 6)
     monkeypatch.setattr(file_parts, "OPEN_BYTES", 0)
-    seen = watch_spread(monkeypatch)
+    seen = watch_tasks(monkeypatch)
     assert rows(jobs.verify(spark, path)) == run("verify", path).rows()
     assert rows(jobs.count(spark, path))[0]["records"] == 2060
     assert max(seen) >= 4
@@ -100,19 +100,17 @@ def extend(path, count):
             logs.append("orders", [f"more {number}"], partition=0, sync=False)
 
 
-def watch_spread(monkeypatch):
-    """How many tasks each spread had."""
-    from stratalog.spark.jobs.counting import plan as count_plan
-    from stratalog.spark.jobs.verifying import plan as verify_plan
+def watch_tasks(monkeypatch):
+    """How many tasks each call ran."""
+    from stratalog.spark.jobs.run import part_tasks
 
     seen: list[int] = []
 
     def counted(spark, work, items, **settings):
         seen.append(len(items))
-        return spread(spark, work, items, **settings)
+        return run_tasks(spark, work, items, **settings)
 
-    monkeypatch.setattr(verify_plan, "spread", counted)
-    monkeypatch.setattr(count_plan, "spread", counted)
+    monkeypatch.setattr(part_tasks, "run_tasks", counted)
     return seen
 
 
@@ -129,7 +127,7 @@ def test_count_within_offsets_and_of_a_directory_with_commits(spark, tmp_path):
 
 def test_progress_rises_with_the_tasks(spark):
     told: list[int] = []
-    spread(spark, time.sleep, [0.5] * 6, name="sleep", total_bytes=600, progress=told.append)
+    run_tasks(spark, time.sleep, [0.5] * 6, name="sleep", total_bytes=600, progress=told.append)
     assert told == sorted(told)
     assert 0 < max(told) <= 600
 

@@ -133,7 +133,7 @@ def test_a_condition_may_spell_columns_as_it_likes(spark: Any, path: str) -> Non
     assert sorted(row.value for row in found) == [b"orders %d" % n for n in range(4)]
 
 
-def test_what_a_read_refuses_the_fast_lane_refuses(spark: Any, path: str) -> None:
+def test_what_a_read_refuses_a_scan_refuses(spark: Any, path: str) -> None:
     bounds = {"startingOffsets": '{"orders": {"0": 5, "1": 5}}', "subscribe": "orders"}
     behind = {**bounds, "endingOffsets": '{"orders": {"0": 5, "1": 4}}'}
     with pytest.raises(StratalogError, match="offset 5 is not in the log: it holds 0 up to 4"):

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from stratalog.spark.options.columns import check_schema, column_names, spark_schema
 from stratalog.spark.options.read_options import ReadOptions
 from stratalog.spark.options.table_options import options_of_schema, with_table_options
-from stratalog.spark.worker.errors import in_one_sentence
+from stratalog.spark.worker.errors import without_traceback
 
 if TYPE_CHECKING:
     from stratalog.spark.read.batch_reader import BatchReader
@@ -36,31 +36,31 @@ class StratalogSource(DataSource):
     def name(cls) -> str:
         return "stratalog"
 
-    @in_one_sentence
+    @without_traceback
     def schema(self) -> StructType:
         return with_table_options(spark_schema(column_names(self._given)), self._given)
 
-    @in_one_sentence
+    @without_traceback
     def reader(self, schema: StructType) -> BatchReader:
         from stratalog.spark.read.batch_reader import BatchReader
 
         options = ReadOptions.of(options_of_schema(self._given, schema), is_stream=False)
         return BatchReader(options, check_schema(schema))
 
-    @in_one_sentence
+    @without_traceback
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
         from stratalog.spark.read.stream_reader import StreamReader
 
         options = ReadOptions.of(options_of_schema(self._given, schema), is_stream=True)
         return StreamReader(options, check_schema(schema))
 
-    @in_one_sentence
+    @without_traceback
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
         from stratalog.spark.write.sink import BatchSink
 
         return BatchSink.of(options_of_schema(self._given, schema), schema, is_overwrite=overwrite)
 
-    @in_one_sentence
+    @without_traceback
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:  # noqa: N802
         from stratalog.spark.write.sink import StreamSink
 

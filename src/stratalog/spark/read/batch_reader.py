@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from stratalog.spark.read.planner import LogDirectories
 from stratalog.spark.read.task import read_ranges
-from stratalog.spark.worker.errors import in_one_sentence
+from stratalog.spark.worker.errors import without_traceback
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +35,7 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._names = tuple(names)
 
-    @in_one_sentence
+    @without_traceback
     def partitions(self) -> Sequence[RangePartition]:
         options = self._options
         directories = LogDirectories(options)

@@ -38,7 +38,7 @@ from stratalog.spark.read.batch_reader import RangePartition
 from stratalog.spark.read.planner import LogDirectories, check_places, with_way_out
 from stratalog.spark.read.task import read_ranges
 from stratalog.spark.read.triggers import backlog, limit_by_offsets, merged_start, reached_or_less
-from stratalog.spark.worker.errors import in_one_sentence
+from stratalog.spark.worker.errors import without_traceback
 from stratalog.spark.write.stream_loops import note_input
 from stratalog.types import TopicPartition
 
@@ -76,7 +76,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # What Spark asks on the driver.
 
-    @in_one_sentence
+    @without_traceback
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._target = self._latest()
 
@@ -90,7 +90,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(options.min_offsets_per_trigger)
         return ReadAllAvailable()
 
-    @in_one_sentence
+    @without_traceback
     def initialOffset(self) -> _Json:  # noqa: N802
         # Asked twice for one query: what is latest must not move in between.
         if self._initial is None:
@@ -110,7 +110,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         start = directories.resolve(self._options.start, sources, ends, is_start=True)
         return start if self._target is None else reached_or_less(start, self._target)
 
-    @in_one_sentence
+    @without_traceback
     def latestOffset(self, start: _Json, limit: ReadLimit) -> _Json:  # noqa: N802
         is_first, self._is_first = self._is_first, False
         if is_first and self._initial is None and self._no_start is not None:
@@ -195,11 +195,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = self._directories.ends({place: sources[place] for place in new if place in sources})
         return {place: min(each.start, highest[place]) for place, each in ends.items()}
 
-    @in_one_sentence
+    @without_traceback
     def reportLatestOffset(self) -> _Json:  # noqa: N802
         return offsets_as_dict(self._latest(with_end_time=False))
 
-    @in_one_sentence
+    @without_traceback
     def partitions(self, start: _Json, end: _Json) -> Sequence[RangePartition]:
         stop = self._parsed(end)
         begin = self._begin_of_first(end, stop) if self._is_first else self._parsed(start)

@@ -14,7 +14,7 @@ from stratalog.records.columns import Selection
 from stratalog.records.layout import Check
 from stratalog.spark.read.arrow_rows import SparkBatches, scan_mask
 from stratalog.spark.read.planner import file_system_for, with_way_out
-from stratalog.spark.worker.errors import rows_in_one_sentence
+from stratalog.spark.worker.errors import rows_without_traceback
 from stratalog.spark.worker.memory import freeze_worker
 from stratalog.types import TopicPartition
 
@@ -34,7 +34,7 @@ _BATCH_BYTES: Final = 8 << 20
 _LOGGER: Final = logging.getLogger("stratalog.spark")
 
 
-@rows_in_one_sentence
+@rows_without_traceback
 def read_ranges(
     options: ReadOptions, names: Sequence[str], ranges: Sequence[LogRange]
 ) -> Iterator[pa.RecordBatch]:

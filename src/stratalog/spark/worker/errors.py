@@ -1,4 +1,4 @@
-"""What is wrong is said in one sentence: Spark shows an error with all the frames that it came through."""
+"""Errors without tracebacks: Spark shows an error with all the frames that it came through."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import ParamSpec, TypeVar
 
 from stratalog.errors import StratalogError
 
-__all__ = ["in_one_sentence", "rows_in_one_sentence"]
+__all__ = ["rows_without_traceback", "without_traceback"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def in_one_sentence(method: Callable[P, T]) -> Callable[P, T]:
-    """A method that Spark calls, whose errors of ours come without the way inside that they took. What is
-    not ours is a bug, and keeps it."""
+def without_traceback(method: Callable[P, T]) -> Callable[P, T]:
+    """Wrap a method that Spark calls: our errors leave it without their traceback. Any other exception is a
+    bug, and keeps its traceback."""
 
     @wraps(method)
     def called(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -28,8 +28,8 @@ def in_one_sentence(method: Callable[P, T]) -> Callable[P, T]:
     return called
 
 
-def rows_in_one_sentence(method: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
-    """The same for what a task takes its rows from: they fail while they are taken."""
+def rows_without_traceback(method: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
+    """Wrap an iterator of rows in the same way: it fails while a task takes rows from it."""
 
     @wraps(method)
     def called(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:

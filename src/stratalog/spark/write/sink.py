@@ -29,7 +29,7 @@ from stratalog.manager.commits.commits import (
 )
 from stratalog.manager.root.lock_wait import wait_for_lock
 from stratalog.spark.options.write_options import WriteOptions
-from stratalog.spark.worker.errors import in_one_sentence
+from stratalog.spark.worker.errors import without_traceback
 from stratalog.spark.write.plan import SinkPlan, check_sink_schema, plan_sink
 from stratalog.spark.write.stream_loops import refuse_loop
 from stratalog.spark.write.task import OnTopic, stage_rows
@@ -70,15 +70,15 @@ class BatchSink(DataSourceArrowWriter):
         plan = _plan(given, schema, is_overwrite=is_overwrite)
         return cls(plan, plan.options.commit_key or CommitKey.fresh())
 
-    @in_one_sentence
+    @without_traceback
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedPieces:
         return _stage(self._plan, self._key, iterator)
 
-    @in_one_sentence
+    @without_traceback
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         _commit(self._plan, self._key, messages)
 
-    @in_one_sentence
+    @without_traceback
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         _abort(self._plan, messages)
 
@@ -96,18 +96,18 @@ class StreamSink(DataSourceStreamArrowWriter):
             raise UsageError("txnAppId is for batch writes: a stream has its query's own id")
         return cls(plan)
 
-    @in_one_sentence
+    @without_traceback
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedPieces:
         on_topic = partial(refuse_loop, self._plan.options.root)
         return _stage(self._plan, _key_of_task(), iterator, on_topic)
 
-    @in_one_sentence
+    @without_traceback
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         key = _key_of_messages(messages)
         assert key.version == batchId, (key, batchId)
         _commit(self._plan, key, messages)
 
-    @in_one_sentence
+    @without_traceback
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
         _abort(self._plan, messages)
 

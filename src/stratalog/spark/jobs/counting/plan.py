@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from stratalog.clock import SYSTEM_CLOCK
@@ -22,13 +21,14 @@ from stratalog.spark.jobs.counting.tasks import (
     CountedPart,
     Counting,
     PartToCount,
+    count_file_part,
     count_part,
-    count_parts,
     merge_parts,
 )
-from stratalog.spark.jobs.run.file_parts import FilePart, cut_file, pack, part_size
-from stratalog.spark.jobs.run.run_tasks import cores_of, spread
-from stratalog.spark.jobs.run.task_errors import OnError, in_plain_words, tell
+from stratalog.spark.jobs.run.file_parts import FilePart, cut_file, part_size
+from stratalog.spark.jobs.run.part_tasks import FailedPart, run_parts
+from stratalog.spark.jobs.run.run_tasks import cores_of
+from stratalog.spark.jobs.run.task_errors import OnError, tell
 from stratalog.storage.files.filesystem import FileSystem
 from stratalog.storage.replace.settle import LISTINGS_MAX
 from stratalog.storage.segment.walk import FileEnd
@@ -200,24 +200,17 @@ class _CountJob:
     def _run(self, parts: list[PartToCount]) -> None:
         if not parts:
             return
-        total = sum(each.part.size_bytes for each in parts)
-        tasks = pack(parts, lambda each: each.part.size_bytes, self._part_size(total))
-        with in_plain_words():
-            answers = spread(
-                self._spark,
-                partial(count_parts, self._counting),
-                tasks,
-                name=self._name,
-                total_bytes=total,
-                progress=self._progress,
-            )
+        task_bytes = self._part_size(sum(each.part.size_bytes for each in parts))
         touched = set()
-        for each in (each for answer in answers for each in answer):
-            if isinstance(each, CountedPart):
+        for each in run_parts(
+            self._spark, count_part, self._counting, parts, task_bytes,
+            name=self._name, progress=self._progress,
+        ):  # fmt: skip
+            if isinstance(each, FailedPart):
+                self._files[each.number].refused = each.error
+            else:
                 self._files[each.number].found.append(each)
                 touched.add(each.number)
-            else:
-                self._files[each[0]].refused = each[1]
         for number in touched:
             self._settle(self._files[number])
 
@@ -231,7 +224,7 @@ class _CountJob:
         """Count a file up to a last batch whose offset is wrong, on the driver: it is rare, and one file."""
         part = FilePart(excess.path, 0, excess.position, excess.position)
         bounds = None if file.bounds == NO_BOUNDS else file.bounds
-        count = count_part(self._counting, part, bounds, self._file_system)
+        count = count_file_part(self._counting, part, bounds, self._file_system)
         return replace(count, end=excess.end_of(count.size_bytes))
 
     def whole(self, source: PartitionSource) -> CountedLog:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from stratalog.errors import StratalogError
 from stratalog.inspect.count.within import count_within
 from stratalog.inspect.file.count import FileCount, count_file
 from stratalog.inspect.range.bounds import Bounds
@@ -16,10 +15,9 @@ from stratalog.records.layout import BATCH_SIZE_MAX_DEFAULT, Ending
 from stratalog.spark.jobs.counting.batch_stats import BatchStats, HeaderStats
 from stratalog.spark.jobs.run.file_parts import FilePart
 from stratalog.spark.jobs.run.log_paths import LogPaths
-from stratalog.spark.jobs.run.task_errors import each_or_error
 from stratalog.storage.files.filesystem import FileSystem
 
-__all__ = ["CountedPart", "Counting", "PartToCount", "count_part", "count_parts", "merge_parts"]
+__all__ = ["CountedPart", "Counting", "PartToCount", "count_file_part", "count_part", "merge_parts"]
 
 NO_STATS: Final = BatchStats()
 
@@ -55,26 +53,19 @@ class CountedPart:
     stats: BatchStats
 
 
-def count_parts(
-    counting: Counting, parts: Sequence[PartToCount]
-) -> list[CountedPart | tuple[int, StratalogError]]:
-    """Count some parts. A file that cannot be read is told by its number, and the others are counted."""
-    file_system = counting.logs.file_system
-    return each_or_error(parts, lambda each: _count(counting, each, file_system))
-
-
-def _count(counting: Counting, each: PartToCount, file_system: FileSystem) -> CountedPart:
+def count_part(counting: Counting, each: PartToCount, file_system: FileSystem) -> CountedPart:
+    """Count one part of a file."""
     headers = HeaderStats() if counting.stats else None
-    count = count_part(counting, each.part, each.bounds, file_system, headers)
+    count = count_file_part(counting, each.part, each.bounds, file_system, headers)
     if each.bounds is not None and headers is not None:
         # Those of all batches: a batch that lies across a bound is there as a whole.
-        count_part(counting, each.part, None, file_system, headers)
+        count_file_part(counting, each.part, None, file_system, headers)
     return CountedPart(
         each.number, each.part, count, NO_STATS if headers is None else headers.stats
     )
 
 
-def count_part(
+def count_file_part(
     counting: Counting,
     part: FilePart,
     bounds: Bounds | None,

@@ -21,7 +21,7 @@ from stratalog.records.columns import Selection
 from stratalog.records.layout import Column
 from stratalog.spark.jobs.run.file_parts import pack, part_size
 from stratalog.spark.jobs.run.log_paths import LogPaths
-from stratalog.spark.jobs.run.run_tasks import cores_of, spread
+from stratalog.spark.jobs.run.run_tasks import cores_of, run_tasks
 from stratalog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def find_damage(
         sized.append(_Sized(source, sum(each.size for each in found if each is not None)))
     total_bytes = sum(each.size_bytes for each in sized)
     size = part_size(total_bytes, cores_of(spark), _TASKS_PER_CORE)
-    answers = spread(
+    answers = run_tasks(
         spark,
         partial(_damage_of, logs),
         pack(sized, lambda each: each.size_bytes, size),

@@ -27,7 +27,7 @@ from stratalog.spark.jobs.mirroring.tasks import (
 )
 from stratalog.spark.jobs.run.file_parts import pack, part_size
 from stratalog.spark.jobs.run.log_paths import LogPaths, absolute
-from stratalog.spark.jobs.run.run_tasks import cores_of, spread
+from stratalog.spark.jobs.run.run_tasks import cores_of, run_tasks
 from stratalog.spark.jobs.run.targets import refuse_within
 from stratalog.spark.jobs.run.task_errors import OnError, in_plain_words, tell
 from stratalog.spark.jobs.run.watching import ticking
@@ -247,7 +247,7 @@ class _MirrorJob:
                 progress(_bytes_in(folders) - before)
 
         with in_plain_words(), ticking(tick):
-            answers = spread(spark, partial(copy_partitions, mirroring), tasks, name="mirror")
+            answers = run_tasks(spark, partial(copy_partitions, mirroring), tasks, name="mirror")
         return {each.place: each for answer in answers for each in answer}
 
     def planned_row(self, each: PartitionToCopy) -> MirroredPartition:

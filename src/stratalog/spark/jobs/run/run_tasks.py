@@ -1,7 +1,7 @@
-"""Work spread over Spark's tasks: a function called once for each item, wherever there is a core.
+"""Run a function once for each item in Spark tasks, and collect the answers.
 
-An answer is one small value for each item. What goes wrong with the files comes back as a value too, so that
-the driver can say it in one sentence; anything else is a bug, and fails the job.
+An answer is one small value for each item. Errors of files come back as values, too, so that the driver can
+report them without a traceback; any other exception is a bug, and fails the job.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
     from stratalog.types import Progress
 
-__all__ = ["cores_of", "spread"]
+__all__ = ["cores_of", "run_tasks"]
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 
 def cores_of(spark: SparkSession) -> int:
-    """How many tasks run at once; a guess where only the cluster's own driver knows."""
+    """Return how many tasks run at once; a guess where only the cluster's own driver knows."""
     context = _context(spark)
     return 8 if context is None else max(1, int(context.defaultParallelism))
 
 
-def spread(
+def run_tasks(
     spark: SparkSession,
     work: Callable[[Item], Answer],
     items: Sequence[Item],
@@ -42,13 +42,13 @@ def spread(
     total_bytes: int = 0,
     progress: Progress | None = None,
 ) -> list[Answer]:
-    """``work`` of every item, in the order of the items. ``work`` is a function that other processes can
-    import. ``progress`` is told how many of ``total_bytes`` are done."""
+    """Return ``work`` of every item, in the order of the items. ``work`` is a function that other processes
+    can import. ``progress`` is called with how many of ``total_bytes`` are done."""
     if not items:
         return []
     context = _context(spark)
     if context is None:
-        return _spread_by_frame(spark, work, items)
+        return _run_by_frame(spark, work, items)
     group = f"stratalog-{uuid.uuid4()}"
     with watched(context, group, name, total_bytes, progress):
         return list(
@@ -68,7 +68,7 @@ def _call(work: Callable[[Item], Answer], item: Item) -> Answer:
     return work(item)
 
 
-def _spread_by_frame(
+def _run_by_frame(
     spark: SparkSession, work: Callable[[Item], Answer], items: Sequence[Item]
 ) -> list[Answer]:
     """The same as a DataFrame, which every session has; a task costs three times as much."""

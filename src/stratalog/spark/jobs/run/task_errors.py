@@ -1,15 +1,14 @@
-"""Errors that cross from a task to the driver, and errors of Spark's own: each becomes one sentence.
+"""Errors of tasks and of Spark itself, as errors of ours on the driver.
 
-An error of ours that concerns one file goes to the driver as a value: the other files of its task are not to
-suffer for it. Spark's come with all the frames of Java that they passed.
+Spark's errors come with all the Java frames that they passed; what is left of them is one sentence.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
 from stratalog import errors
 from stratalog.errors import (
@@ -19,23 +18,13 @@ from stratalog.errors import (
     UsageError,
 )
 
-__all__ = ["SPARK", "NumberedPart", "OnError", "each_or_error", "in_plain_words", "tell"]
+__all__ = ["SPARK", "OnError", "in_plain_words", "tell"]
 
 OnError = Callable[[StratalogError], None]
 
 #: What an error of Spark's own has for a path.
 SPARK: Final = "Spark"
 
-
-class NumberedPart(Protocol):
-    """Part of a file that the job knows by its number."""
-
-    @property
-    def number(self) -> int: ...
-
-
-Numbered = TypeVar("Numbered", bound=NumberedPart)
-Answer = TypeVar("Answer")
 
 #: ``stratalog.errors.UsageError: no topic …``, as the last line of a traceback has it.
 _OURS: Final = re.compile(r"^(?:.*\s)?stratalog\.errors\.(\w+): (.*)$", re.MULTILINE)
@@ -49,21 +38,8 @@ _USAGE: Final = re.compile("Analysis|Parse|IllegalArgument|ClassNotFound|Already
 _CONDITION: Final = re.compile(r"^\[([A-Z_.0-9]+)\]\s*")
 
 
-def each_or_error(
-    parts: Sequence[Numbered], work: Callable[[Numbered], Answer]
-) -> list[Answer | tuple[int, StratalogError]]:
-    """What comes of each part. A file that cannot be read is told by its number, and the others go on."""
-    found: list[Answer | tuple[int, StratalogError]] = []
-    for each in parts:
-        try:
-            found.append(work(each))
-        except StratalogError as error:
-            found.append((each.number, error))
-    return found
-
-
 def tell(error: StratalogError, on_error: OnError | None) -> None:
-    """Hand an error over, or raise it where nobody takes it."""
+    """Call ``on_error`` with an error; raise the error if there is no ``on_error``."""
     if on_error is None:
         raise error
     on_error(error)
@@ -71,7 +47,7 @@ def tell(error: StratalogError, on_error: OnError | None) -> None:
 
 @contextmanager
 def in_plain_words() -> Iterator[None]:
-    """What Spark raises within comes out as an error of ours, in one sentence."""
+    """Raise what Spark raises within as an error of ours, with one sentence."""
     try:
         yield
     except StratalogError:

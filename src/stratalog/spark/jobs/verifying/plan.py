@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
 from stratalog.errors import StorageError, StratalogError
@@ -21,16 +20,16 @@ from stratalog.inspect.partition.partition_filter import EVERYTHING, PartitionFi
 from stratalog.inspect.partition.sources import PartitionSource, Sources
 from stratalog.inspect.verify import FileReport
 from stratalog.inspect.verify.directory import metadata_sources, verify_sources
-from stratalog.spark.jobs.run.file_parts import FilePart, cut_file, pack, part_size
-from stratalog.spark.jobs.run.run_tasks import cores_of, spread
-from stratalog.spark.jobs.run.task_errors import in_plain_words
+from stratalog.spark.jobs.run.file_parts import FilePart, cut_file, part_size
+from stratalog.spark.jobs.run.part_tasks import FailedPart, run_parts
+from stratalog.spark.jobs.run.run_tasks import cores_of
 from stratalog.spark.jobs.verifying.tasks import (
     PartToVerify,
     VerifiedPart,
     Verifying,
     merge_facts,
     merge_reports,
-    verify_parts,
+    verify_part,
 )
 
 if TYPE_CHECKING:
@@ -165,21 +164,14 @@ class _VerifyJob:
         self._verify([file.part(number, whole, expected_offset)], file.size_bytes)
 
     def _verify(self, parts: list[PartToVerify], size: int) -> None:
-        tasks = pack(parts, lambda each: each.part.size_bytes, size)
-        with in_plain_words():
-            answers = spread(
-                self._spark,
-                partial(verify_parts, self._verifying),
-                tasks,
-                name="verify",
-                total_bytes=sum(each.part.size_bytes for each in parts),
-                progress=self._progress,
-            )
-        for each in (each for answer in answers for each in answer):
-            if isinstance(each, VerifiedPart):
-                self._files[each.number].found.append(each)
+        for each in run_parts(
+            self._spark, verify_part, self._verifying, parts, size,
+            name="verify", progress=self._progress,
+        ):  # fmt: skip
+            if isinstance(each, FailedPart):
+                self._files[each.number].refused = each.error
             else:
-                self._files[each[0]].refused = each[1]
+                self._files[each.number].found.append(each)
 
 
 def _is_data(path: str) -> bool:

@@ -10,7 +10,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from stratalog.errors import StratalogError
 from stratalog.inspect.check.batch_facts import SegmentFacts
 from stratalog.inspect.check.data_file import check_file
 from stratalog.inspect.check.index_files import NO_INDEXES, load_indexes
@@ -19,7 +18,6 @@ from stratalog.records.compression import DECOMPRESSED_SIZE_MAX_DEFAULT
 from stratalog.records.layout import BATCH_SIZE_MAX_DEFAULT, INT32_MAX
 from stratalog.spark.jobs.run.file_parts import FilePart
 from stratalog.spark.jobs.run.log_paths import LogPaths
-from stratalog.spark.jobs.run.task_errors import each_or_error
 from stratalog.storage.files.filesystem import FileSystem
 from stratalog.storage.names import parse_data_name
 
@@ -29,7 +27,7 @@ __all__ = [
     "Verifying",
     "merge_facts",
     "merge_reports",
-    "verify_parts",
+    "verify_part",
 ]
 
 
@@ -68,15 +66,8 @@ class VerifiedPart:
     facts: SegmentFacts
 
 
-def verify_parts(
-    verifying: Verifying, parts: Sequence[PartToVerify]
-) -> list[VerifiedPart | tuple[int, StratalogError]]:
-    """Verify some parts. A file that cannot be read is told by its number, and the others are verified."""
-    file_system = verifying.logs.file_system
-    return each_or_error(parts, lambda each: _verify(verifying, each, file_system))
-
-
-def _verify(verifying: Verifying, each: PartToVerify, file_system: FileSystem) -> VerifiedPart:
+def verify_part(verifying: Verifying, each: PartToVerify, file_system: FileSystem) -> VerifiedPart:
+    """Verify one part of a file."""
     path = each.part.path
     name = parse_data_name(os.path.basename(path))
     indexes = NO_INDEXES
