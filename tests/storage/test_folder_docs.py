@@ -23,7 +23,7 @@ from stratalog.storage.formats.partition_metadata import (
     encode_partition_metadata,
 )
 from stratalog.storage.producers.snapshot import decode_snapshot, encode_snapshot
-from stratalog.storage.segment.sparse_index import IndexLimits, SparseIndex
+from stratalog.storage.segment.index_entries import offset_entry_at, time_entry_at
 from stratalog.storage.segment.txn_index import decode_entries, encode_entry
 from stratalog.testing import MemoryFileSystem
 
@@ -82,17 +82,13 @@ def decoded(example: Example) -> dict[str, Any]:
     data, expect = example.data, example.expect
     match expect["format"]:
         case "offset-index":
-            index = SparseIndex(expect["base_offset"], IndexLimits(), bytearray(data))
+            base = expect["base_offset"]
             return {
-                "entries": [
-                    list(index._offset_entry(index.offsets, n)) for n in range(len(data) // 8)
-                ]
+                "entries": [list(offset_entry_at(data, n, base)) for n in range(len(data) // 8)]
             }
         case "time-index":
-            index = SparseIndex(expect["base_offset"], IndexLimits(), None, bytearray(data))
-            return {
-                "entries": [list(index._time_entry(index.times, n)) for n in range(len(data) // 12)]
-            }
+            base = expect["base_offset"]
+            return {"entries": [list(time_entry_at(data, n, base)) for n in range(len(data) // 12)]}
         case "txn-index":
             return {"entries": [list(each) for each in decode_entries(data, expect["base_offset"])]}
         case "snapshot":

@@ -28,8 +28,8 @@ from stratalog.records.layout import (
     Row,
 )
 from stratalog.storage.producers.rebuild import marker_in
+from stratalog.storage.segment.index_entries import POSITION_KEY, slot_up_to
 from stratalog.storage.segment.log_file import Window
-from stratalog.storage.segment.sparse_index import OFFSET_ENTRY_SIZE
 from stratalog.types import NO_LEADER_EPOCH, NO_TIMESTAMP
 
 __all__ = ["BatchObserver", "SegmentFacts"]
@@ -146,12 +146,7 @@ class BatchObserver:
 
     def _slot_at(self, position: int) -> int:
         """The first offset entry that points to ``position`` or beyond."""
-        count = len(self._offsets) // OFFSET_ENTRY_SIZE
-        if not position:
-            return 0
-        return 1 + kernel.search_entries(
-            self._offsets, count, OFFSET_ENTRY_SIZE, 4, 4, min(position - 1, 2**31 - 1)
-        )
+        return 1 + slot_up_to(self._offsets, POSITION_KEY, position - 1) if position else 0
 
     def miss(self) -> None:
         """Note that a batch was damaged, or that the walk ended before the end of the file."""

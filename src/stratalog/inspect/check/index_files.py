@@ -11,10 +11,10 @@ from typing import Final
 
 from stratalog.errors import CorruptionError, LimitExceededError, StorageError
 from stratalog.inspect.check.report import CheckedKind
+from stratalog.records.layout import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from stratalog.storage.files.filesystem import FileSystem
 from stratalog.storage.files.small_file import read_small_file
 from stratalog.storage.names import FileKind, sidecar_path
-from stratalog.storage.segment.sparse_index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from stratalog.storage.segment.txn_index import ENTRY_SIZE as TXN_ENTRY_SIZE
 from stratalog.storage.segment.txn_index import AbortedTxn, decode_entries
 

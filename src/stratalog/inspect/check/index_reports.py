@@ -9,7 +9,6 @@ the next open rebuilds the index.
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,6 +25,7 @@ from stratalog.inspect.check.report import (
 )
 from stratalog.records.layout import CONTROL_MASK, ROW_WIDTH, TRANSACTIONAL_MASK, Check, Row
 from stratalog.storage.files.filesystem import FileSystem
+from stratalog.storage.segment.index_entries import offset_entry_at, time_entry_at
 from stratalog.storage.segment.log_file import Window, open_log_file
 from stratalog.storage.segment.scan import scan_segment
 from stratalog.storage.segment.sparse_index import IndexLimits
@@ -42,8 +42,6 @@ _REBUILD_TXNS: Final = (
     "delete it and the .index of the same segment while nothing writes to the partition: the next open "
     "rebuilds both from the log"
 )
-_OFFSET_ENTRY: Final = struct.Struct(">ii")
-_TIME_ENTRY: Final = struct.Struct(">qi")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +83,15 @@ class _Judge:
     def offset_index(self, file: IndexFile) -> list[Finding]:
         facts = self._facts
         if facts.wrong_offset_entry is not None:
-            relative, position = _OFFSET_ENTRY.unpack_from(
-                file.entries, facts.wrong_offset_entry * _OFFSET_ENTRY.size
+            offset, position = offset_entry_at(
+                file.entries, facts.wrong_offset_entry, self._base_offset
             )
-            offset = self._base_offset + relative
             detail = f"an entry says that offset {offset} is at byte {position}, and it is not"
             return [self._wrong_entry(file, facts.wrong_offset_entry, detail)]
         slot = facts.offset_slots[1]
         if slot < file.count:
-            relative, position = _OFFSET_ENTRY.unpack_from(file.entries, slot * _OFFSET_ENTRY.size)
-            offset = self._base_offset + relative
-            if position < self._end_position or relative < 0:
+            offset, position = offset_entry_at(file.entries, slot, self._base_offset)
+            if position < self._end_position or offset < self._base_offset:
                 detail = f"an entry points to byte {position}, and no batch starts there"
                 return [self._wrong_entry(file, slot, detail)]
             return self._beyond(file, slot, f"offset {offset} at byte {position}")
@@ -109,15 +105,13 @@ class _Judge:
             detail = "times do not ascend, or a batch up to the offset of an entry is later than it"
             return [self._wrong_entry(file, facts.wrong_time_entry, detail)]
         if file.count:
-            timestamp, relative = _TIME_ENTRY.unpack_from(file.entries, 0)
-            if timestamp < 0 or relative < 0:
-                detail = (
-                    f"the first entry has time {timestamp} and offset {relative} above the first"
-                )
+            timestamp, offset = time_entry_at(file.entries, 0, self._base_offset)
+            if timestamp < 0 or offset < self._base_offset:
+                above = offset - self._base_offset
+                detail = f"the first entry has time {timestamp} and offset {above} above the first"
                 return [self._wrong_entry(file, 0, detail)]
             slot = file.count - 1
-            timestamp, relative = _TIME_ENTRY.unpack_from(file.entries, slot * _TIME_ENTRY.size)
-            offset = self._base_offset + relative
+            timestamp, offset = time_entry_at(file.entries, slot, self._base_offset)
             if offset > self._last_offset:
                 return self._beyond(file, slot, f"offset {offset}")
             if timestamp > facts.max_timestamp and not facts.has_untimed:

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from struct import Struct
 from typing import Final, NamedTuple, Self
 
 from stratalog.errors import CorruptionError, LimitExceededError
 from stratalog.inspect.file.span import SegmentSpan
-from stratalog.records import kernel
 from stratalog.records.layout import (
-    INT32_MAX,
     INT64_MAX,
     OFFSET_ENTRY_SIZE,
     TIME_ENTRY_SIZE,
@@ -25,13 +22,19 @@ from stratalog.storage.files.filesystem import FileSystem, ReadableFile
 from stratalog.storage.files.small_file import read_small_file
 from stratalog.storage.names import V07_SUFFIX, FileKind, sidecar_path
 from stratalog.storage.segment.find import BatchPlace, find_offset, places_from
+from stratalog.storage.segment.index_entries import (
+    OFFSET_KEY,
+    POSITION_KEY,
+    TIMESTAMP_KEY,
+    offset_entry_at,
+    slot_up_to,
+    time_entry_at,
+)
 from stratalog.storage.segment.scan import rebuild_index
 from stratalog.storage.segment.sparse_index import IndexLimits
 
 __all__ = ["Cut", "SegmentSearch"]
 
-_OFFSET_ENTRY: Final = Struct(">ii")
-_TIME_ENTRY: Final = Struct(">qi")
 #: How many entries are tried, from the one that fits best backwards. Those of old brokers name an offset
 #: inside of their batch, so that the best may not do.
 _TRIES: Final = 3
@@ -86,9 +89,9 @@ class SegmentSearch:
         entries = self.offset_entries
         # One entry earlier than need be. An offset lies outside of the CRC: were that of the very first
         # batch wrong, nothing would show it. Now it follows a batch, above which it must lie.
-        slot = _slot_up_to(entries, OFFSET_ENTRY_SIZE, 0, 4, offset - self.base_offset) - 1
+        slot = slot_up_to(entries, OFFSET_KEY, offset - self.base_offset) - 1
         for each in range(slot, max(slot - _TRIES, -1), -1):
-            position: int = _OFFSET_ENTRY.unpack_from(entries, each * OFFSET_ENTRY_SIZE)[1]
+            position = offset_entry_at(entries, each, self.base_offset).position
             place = self._batch_at(position)
             if place is not None and _first_offset(place) <= offset:
                 return position
@@ -129,20 +132,21 @@ class SegmentSearch:
             entries = self._made_entries()
         offset, position = self.base_offset, start
         while position + step < end:
-            slot = 1 + _slot_up_to(entries, OFFSET_ENTRY_SIZE, 4, 4, position + step - 1)
-            at = max(slot, 1) * OFFSET_ENTRY_SIZE  # not at the first: it needs one before it
-            if at + 2 * OFFSET_ENTRY_SIZE > len(entries):
+            # Not at the first: it needs one before it.
+            slot = max(1 + slot_up_to(entries, POSITION_KEY, position + step - 1), 1)
+            if (slot + 2) * OFFSET_ENTRY_SIZE > len(entries):
                 return
             # An entry names the last offset of its batch, or of the append that this batch begins: what
             # follows it is cut off, and lies before the next entry's batch.
-            _, before = _OFFSET_ENTRY.unpack_from(entries, at - OFFSET_ENTRY_SIZE)
-            relative, found = _OFFSET_ENTRY.unpack_from(entries, at)
-            _, behind = _OFFSET_ENTRY.unpack_from(entries, at + OFFSET_ENTRY_SIZE)
-            following = self.base_offset + relative + 1
-            if not position + step <= found < behind < end or following <= offset:
+            before, found, behind = (
+                offset_entry_at(entries, each, self.base_offset)
+                for each in (slot - 1, slot, slot + 1)
+            )
+            is_ahead = position + step <= found.position < behind.position < end
+            if not is_ahead or found.offset + 1 <= offset:
                 return
-            offset, position = following, found
-            yield Cut(offset, max(before, start), behind)
+            offset, position = found.offset + 1, found.position
+            yield Cut(offset, max(before.position, start), behind.position)
 
     def _batch_at(self, position: int) -> BatchPlace | None:
         """The batch at a position, by its header; None where there is none that belongs to the segment."""
@@ -170,12 +174,11 @@ class SegmentSearch:
         have this very time in its header.
         """
         entries = self.time_entries
-        slot = _slot_up_to(entries, TIME_ENTRY_SIZE, 0, 8, time_ms - 1)
+        slot = slot_up_to(entries, TIMESTAMP_KEY, time_ms - 1)
         if slot < 0:
             return None
-        time, relative = _TIME_ENTRY.unpack_from(entries, slot * TIME_ENTRY_SIZE)
-        offset = self.base_offset + relative
-        if time < 0 or relative < 0:
+        time, offset = time_entry_at(entries, slot, self.base_offset)
+        if time < 0 or offset < self.base_offset:
             return None
         try:
             place = find_offset(self.file, self.position_before(offset), self.size, offset)
@@ -224,15 +227,6 @@ class SegmentSearch:
         made = rebuild_index(self.file, self.base_offset, IndexLimits(), self.size)
         self._offsets = bytes(made.offsets)
         return self._offsets
-
-
-def _slot_up_to(entries: bytes, entry_size: int, key_at: int, key_size: int, target: int) -> int:
-    """The last entry whose key is at most ``target``; -1: none."""
-    largest = INT32_MAX if key_size == 4 else INT64_MAX
-    target = min(max(target, -1), largest)
-    return kernel.search_entries(
-        entries, len(entries) // entry_size, entry_size, key_at, key_size, target
-    )
 
 
 def _first_offset(place: BatchPlace) -> int:

@@ -8,21 +8,24 @@ batch mostly lies near the end, and little is read. Whatever is in doubt is read
 
 from __future__ import annotations
 
-from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from stratalog.errors import CorruptionError, StorageError
 from stratalog.inspect.file.span import SegmentSpan
-from stratalog.records import kernel
-from stratalog.records.layout import OFFSET_ENTRY_SIZE
-from stratalog.storage.files.filesystem import FileSystem, OsFileSystem, ReadableFile
+from stratalog.records.layout import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
+from stratalog.storage.files.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.names import FileKind, sidecar_path
 from stratalog.storage.segment.find import places_from
+from stratalog.storage.segment.index_entries import (
+    OFFSET_KEY,
+    TimeEntry,
+    offset_entry_at,
+    slot_up_to,
+    time_entry_at,
+)
 
 __all__ = ["ends_before"]
 
-_TIME_ENTRY: Final = Struct(">qi")
-_OFFSET_ENTRY: Final = Struct(">ii")
 #: How much of a segment's end is read for the proof.
 _SEARCH_BYTES_MAX: Final = 1 << 20
 #: How many entries of the offset index are looked at: at Kafka's interval they reach back twice as far.
@@ -38,44 +41,43 @@ def ends_before(span: SegmentSpan, time_ms: int, file_system: FileSystem | None 
         return False
     files = file_system or OsFileSystem()
     try:
-        largest = _largest(files, times)
+        largest = _largest(files, times, base_offset)
         if largest is None or largest.timestamp >= time_ms:
             return False
-        offset = base_offset + largest.relative_offset
-        if not base_offset <= offset < next_offset:
+        if not base_offset <= largest.offset < next_offset:
             return False
-        position = _position_before(files, offsets, largest.relative_offset)
-        return _is_largest(files, span.path, position, offset, largest.timestamp)
+        position = _position_before(files, offsets, largest.offset - base_offset)
+        return _is_largest(files, span.path, position, largest)
     except (StorageError, CorruptionError):
         return False
 
 
-class _TimeEntry(NamedTuple):
-    timestamp: int
-    relative_offset: int
-
-
-def _largest(files: FileSystem, path: str) -> _TimeEntry | None:
-    """The last entry of a time index; None where it does not rise above the one before, as in the
-    zeros that are set aside for more."""
+def _largest(files: FileSystem, path: str, base_offset: int) -> TimeEntry | None:
+    """Return the last entry of a time index; None if it does not rise above the entry before it, as in the
+    zeros that an index is preallocated with."""
     file = files.open_readable(path)
     try:
-        count, rest = divmod(file.size(), _TIME_ENTRY.size)
+        count, rest = divmod(file.size(), TIME_ENTRY_SIZE)
         if count == 0 or rest:
             return None
-        last = _TimeEntry(*_entry(file, _TIME_ENTRY, count - 1))
-        if count > 1:
-            before = _TimeEntry(*_entry(file, _TIME_ENTRY, count - 2))
-            if last.timestamp <= before.timestamp or last.relative_offset < before.relative_offset:
-                return None
+        first = max(count - 2, 0)
+        data = file.read(first * TIME_ENTRY_SIZE, (count - first) * TIME_ENTRY_SIZE)
     finally:
         file.close()
+    if len(data) < (count - first) * TIME_ENTRY_SIZE:
+        return None  # trimmed meanwhile
+    last = time_entry_at(data, count - first - 1, base_offset)
+    if count > 1:
+        before = time_entry_at(data, 0, base_offset)
+        if last.timestamp <= before.timestamp or last.offset < before.offset:
+            return None
     return last
 
 
-def _is_largest(files: FileSystem, path: str, position: int, offset: int, timestamp: int) -> bool:
-    """Whether the batch of a log that holds the offset has the timestamp as its largest, and none behind
-    it has a later one: then an index that was cut short told the truth, too."""
+def _is_largest(files: FileSystem, path: str, position: int, entry: TimeEntry) -> bool:
+    """Whether the batch that holds the entry's offset has its timestamp as its largest, and no batch after
+    it a later one: then even an index that was cut short is right."""
+    timestamp, offset = entry
     file = files.open_readable(path)
     try:
         size = file.size()
@@ -90,8 +92,8 @@ def _is_largest(files: FileSystem, path: str, position: int, offset: int, timest
 
 
 def _position_before(files: FileSystem, path: str, relative: int) -> int:
-    """The position of the last entry of an offset index that is not behind ``relative``, among its last
-    entries: what lies before those is too far from the end; 0 then."""
+    """Return the position of the last entry of an offset index that is not above ``relative``, among its
+    last entries; 0 if there is none, for what lies before those is too far from the end."""
     file = files.open_readable(path)
     try:
         count = file.size() // OFFSET_ENTRY_SIZE
@@ -99,17 +101,5 @@ def _position_before(files: FileSystem, path: str, relative: int) -> int:
         data = file.read(first * OFFSET_ENTRY_SIZE, (count - first) * OFFSET_ENTRY_SIZE)
     finally:
         file.close()
-    held = len(data) // OFFSET_ENTRY_SIZE
-    slot = kernel.search_entries(data, held, OFFSET_ENTRY_SIZE, 0, 4, relative)
-    if slot < 0:
-        return 0
-    position: int = _OFFSET_ENTRY.unpack_from(data, slot * OFFSET_ENTRY_SIZE)[1]
-    return max(position, 0)
-
-
-def _entry(file: ReadableFile, layout: Struct, number: int) -> tuple[int, int]:
-    data = bytearray(layout.size)
-    with memoryview(data) as whole:
-        file.read_into(number * layout.size, whole)
-    first, second = layout.unpack(data)
-    return first, second
+    slot = slot_up_to(data, OFFSET_KEY, relative)
+    return 0 if slot < 0 else max(offset_entry_at(data, slot, 0).position, 0)

@@ -8,15 +8,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from stratalog.records import kernel
-from stratalog.records.layout import Row
+from stratalog.records.layout import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, Row
 from stratalog.storage.files.closed_file import ClosedFile
 from stratalog.storage.files.filesystem import FileSystem, WritableFile
 from stratalog.storage.names import FileKind, segment_file_name
 from stratalog.storage.segment.sealed import SealedSegment
 from stratalog.storage.segment.segment import Segment, learn_times
 from stratalog.storage.segment.sparse_index import (
-    OFFSET_ENTRY_SIZE,
-    TIME_ENTRY_SIZE,
     IndexLimits,
     SparseIndex,
 )

@@ -9,7 +9,7 @@ from itertools import islice
 from operator import le, lt
 
 from stratalog.records import kernel
-from stratalog.storage.segment.sparse_index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
+from stratalog.records.layout import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 
 __all__ = ["index_is_sane"]
 
@@ -37,6 +37,8 @@ def _ends_in_zeros(entries: memoryview, size: int) -> bool:
 
 
 def _integers(entries: memoryview, kind: str) -> array[int]:
+    """Return all entries of ``index_entries`` at once, as fields of 32 bits: an index may have a million, and
+    decoding one by one takes eight times as long."""
     numbers = array(kind, kernel.copy(entries, 0, len(entries), guarded=True))
     if sys.byteorder == "little":
         numbers.byteswap()

@@ -8,26 +8,25 @@ where to begin reading: a missing entry costs time, never an answer.
 from __future__ import annotations
 
 from array import array
-from struct import Struct
 from typing import Final, NamedTuple
 
 from stratalog.records import kernel
-from stratalog.records.layout import INT32_MAX, IndexState
-from stratalog.types import NO_TIMESTAMP, Bytes
+from stratalog.records.layout import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE, IndexState
+from stratalog.storage.segment.index_entries import (
+    OFFSET_KEY,
+    POSITION_KEY,
+    TIME_OFFSET_KEY,
+    EntryKey,
+    OffsetEntry,
+    TimeEntry,
+    encode_time_entry,
+    offset_entry_at,
+    slot_up_to,
+    time_entry_at,
+)
+from stratalog.types import NO_TIMESTAMP
 
-__all__ = [
-    "OFFSET_ENTRY_SIZE",
-    "TIME_ENTRY_SIZE",
-    "IndexLimits",
-    "OffsetEntry",
-    "SparseIndex",
-    "TimeEntry",
-]
-
-_OFFSET_ENTRY: Final = Struct(">ii")
-_TIME_ENTRY: Final = Struct(">qi")
-OFFSET_ENTRY_SIZE: Final = _OFFSET_ENTRY.size
-TIME_ENTRY_SIZE: Final = _TIME_ENTRY.size
+__all__ = ["IndexLimits", "SparseIndex"]
 
 # Slots of the kernel's state, as plain integers: they are used on every append.
 _BASE_OFFSET: Final = int(IndexState.BASE_OFFSET)
@@ -41,20 +40,6 @@ _LAST_OFFSET: Final = int(IndexState.LAST_OFFSET)
 _OFFSET_SLOTS: Final = int(IndexState.OFFSET_SLOTS)
 _TIME_SLOTS: Final = int(IndexState.TIME_SLOTS)
 _POSITION_BASE: Final = int(IndexState.POSITION_BASE)
-
-
-class OffsetEntry(NamedTuple):
-    """The last offset of a batch, and where the batch starts."""
-
-    offset: int
-    position: int
-
-
-class TimeEntry(NamedTuple):
-    """The largest timestamp up to here, and the last offset of the first batch that carries it."""
-
-    timestamp: int
-    offset: int
 
 
 class IndexLimits(NamedTuple):
@@ -154,26 +139,27 @@ class SparseIndex:
         """The entry that closes a segment: its largest timestamp, if no entry says it yet."""
         state = self.state
         if state[_MAX_TIMESTAMP] > state[_LAST_TIME]:
-            relative = state[_MAX_TIMESTAMP_OFFSET] - self.base_offset
+            entry = TimeEntry(state[_MAX_TIMESTAMP], state[_MAX_TIMESTAMP_OFFSET])
             assert isinstance(self.times, bytearray), "the index of a sealed segment"
-            self.times += _TIME_ENTRY.pack(state[_MAX_TIMESTAMP], relative)
+            self.times += encode_time_entry(entry, self.base_offset)
             state[_TIME_SLOTS] -= 1
             self._take_last()
 
     def truncate(self, offset: int) -> None:
         """Drop the entries of batches that end at ``offset`` or later."""
         # New entries in the place of the old: a reader may be searching those.
-        self.offsets = self._before(self.offsets, OFFSET_ENTRY_SIZE, 0, _OFFSET_SLOTS, offset)
-        self.times = self._before(self.times, TIME_ENTRY_SIZE, 8, _TIME_SLOTS, offset)
+        self.offsets = self._before(self.offsets, OFFSET_KEY, _OFFSET_SLOTS, offset)
+        self.times = self._before(self.times, TIME_OFFSET_KEY, _TIME_SLOTS, offset)
         self.state[_BYTES_SINCE] = 0
         self._take_last()
 
     def _before(
-        self, entries: bytearray | memoryview, size: int, key_at: int, slots: int, offset: int
+        self, entries: bytearray | memoryview, key: EntryKey, slots: int, offset: int
     ) -> bytearray:
-        kept = 1 + self._search(entries, size, key_at, 4, self._relative(offset - 1))
-        self.state[slots] += len(entries) // size - kept
-        return bytearray(entries[: kept * size])
+        last = offset - 1 - self.base_offset
+        kept = 1 + slot_up_to(entries, key, last, guarded=self._guarded)
+        self.state[slots] += len(entries) // key.entry_size - kept
+        return bytearray(entries[: kept * key.entry_size])
 
     def relearn_times(self, max_timestamp: int, offset: int) -> None:
         """The largest timestamp anew, after a cut: the last entry's, or what lies behind it."""
@@ -193,7 +179,9 @@ class SparseIndex:
     def last_time_entry(self) -> TimeEntry | None:
         entries = self.times
         count = len(entries) // TIME_ENTRY_SIZE
-        return None if count == 0 else self._time_entry(entries, count - 1)
+        if count == 0:
+            return None
+        return time_entry_at(entries, count - 1, self.base_offset, guarded=self._guarded)
 
     def position_before(self, offset: int) -> int:
         """Where to begin reading for the batch that holds ``offset``."""
@@ -207,8 +195,7 @@ class SparseIndex:
     def position_behind(self, position: int) -> int | None:
         """Where the first batch at or behind ``position`` starts that has an entry."""
         entries = self.offsets
-        target = min(position - 1, INT32_MAX)
-        slot = 1 + self._search(entries, OFFSET_ENTRY_SIZE, 4, 4, target)
+        slot = 1 + slot_up_to(entries, POSITION_KEY, position - 1, guarded=self._guarded)
         if slot >= len(entries) // OFFSET_ENTRY_SIZE:
             return None
         return self._offset_entry(entries, slot).position
@@ -216,8 +203,7 @@ class SparseIndex:
     def second_position_before(self, position: int) -> int:
         """Where the last batch but one starts that has an entry before ``position``; 0: there is none."""
         entries = self.offsets
-        target = min(position - 1, INT32_MAX)
-        slot = self._search(entries, OFFSET_ENTRY_SIZE, 4, 4, target) - 1
+        slot = slot_up_to(entries, POSITION_KEY, position - 1, guarded=self._guarded) - 1
         return 0 if slot < 0 else self._offset_entry(entries, slot).position
 
     def time_before(self, timestamp: int) -> TimeEntry | None:
@@ -232,29 +218,5 @@ class SparseIndex:
             self.times, self.offsets, self.base_offset, timestamp, guarded=self._guarded
         )
 
-    def _search(
-        self, entries: bytearray | memoryview, size: int, key_at: int, key_size: int, target: int
-    ) -> int:
-        count = len(entries) // size
-        return kernel.search_entries(
-            entries, count, size, key_at, key_size, target, guarded=self._guarded
-        )
-
     def _offset_entry(self, entries: bytearray | memoryview, slot: int) -> OffsetEntry:
-        entry = self._entry(entries, slot * OFFSET_ENTRY_SIZE, OFFSET_ENTRY_SIZE)
-        relative, position = _OFFSET_ENTRY.unpack(entry)
-        return OffsetEntry(self.base_offset + relative, position)
-
-    def _time_entry(self, entries: bytearray | memoryview, slot: int) -> TimeEntry:
-        entry = self._entry(entries, slot * TIME_ENTRY_SIZE, TIME_ENTRY_SIZE)
-        timestamp, relative = _TIME_ENTRY.unpack(entry)
-        return TimeEntry(timestamp, self.base_offset + relative)
-
-    def _entry(self, entries: bytearray | memoryview, at: int, size: int) -> Bytes:
-        if self._guarded:
-            return kernel.copy(entries, at, at + size, guarded=True)
-        # Not by the kernel, which lets other threads run: the writer could not add an entry meanwhile.
-        return entries[at : at + size]
-
-    def _relative(self, offset: int) -> int:
-        return max(-1, min(offset - self.base_offset, INT32_MAX))
+        return offset_entry_at(entries, slot, self.base_offset, guarded=self._guarded)
