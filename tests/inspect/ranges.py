@@ -11,7 +11,7 @@ from stratalog.inspect.range.offset_range import WHOLE
 from stratalog.inspect.range.partition_reader import PartitionReader
 from stratalog.inspect.range.plan import LogRange
 from stratalog.inspect.range.reader import RangeReader
-from stratalog.records.columns import Selection, Taken
+from stratalog.records.columns import DecodedColumns, Selection
 from stratalog.records.layout import Column
 from stratalog.storage.files.filesystem import (
     FileSystem,
@@ -29,7 +29,7 @@ SMALL = {"internal.segment.bytes": 1200, "index.interval.bytes": 150}
 Row = tuple[int, int]
 
 
-def rows_of(taken: Iterable[tuple[Any, Taken]]) -> list[Row]:
+def rows_of(taken: Iterable[tuple[Any, DecodedColumns]]) -> list[Row]:
     """Offset and time of every row."""
     rows: list[Row] = []
     for _, part in taken:

@@ -23,9 +23,9 @@ from stratalog.errors import CorruptionError, LimitExceededError
 from stratalog.records import kernel
 from stratalog.records.builder import BatchOptions, build_batch, empty_batch
 from stratalog.records.columns import (
-    Pause,
     RegionDecoder,
     Selection,
+    WalkEnd,
     decode_records,
     records_of,
 )
@@ -224,7 +224,7 @@ class Reader:
         self.expected = expected
         self.decoder = RegionDecoder(Selection(columns=RECORD_COLUMNS, check=check, **options))
 
-    def read(self, log: bytes | bytearray) -> tuple[list[Record], Pause]:
+    def read(self, log: bytes | bytearray) -> tuple[list[Record], WalkEnd]:
         self.decoder.expect(self.expected)
         pause = self.decoder.decode(log, 0, len(log))
         records = list(records_of(self.decoder.take()))
@@ -273,7 +273,7 @@ def test_the_undamaged_log_reads_as_written() -> None:
         for views in (False, True):
             decoder = RegionDecoder(Selection(columns=Column.OFFSET, check=check, views=views))
             assert decoder.decode(DATA, 0, len(DATA)).ending == Ending.END
-        assert Reader(check).read(DATA) == (RECORDS, Pause(len(DATA), Ending.END))
+        assert Reader(check).read(DATA) == (RECORDS, WalkEnd(len(DATA), Ending.END))
 
 
 # --- every bit flipped ---------------------------------------------------------------------------
@@ -329,7 +329,7 @@ def test_every_flipped_bit_under_the_default_checks_changes_at_most_one_offset_f
         outcome = reader.read(data)
         raised_by = offset_field_of(data, entry) - offset_field_of(DATA, entry)
         if in_leader_epoch(entry, position) and leader_epoch_of(data, entry) >= -1:
-            expected = RECORDS, Pause(len(DATA), Ending.END)
+            expected = RECORDS, WalkEnd(len(DATA), Ending.END)
         elif raised_by > 0 and entry.kind != "magic 0 GZIP":
             raised += 1
             expected = _with_raised_offsets(number, raised_by)
@@ -340,7 +340,7 @@ def test_every_flipped_bit_under_the_default_checks_changes_at_most_one_offset_f
                 wrong.append((entry.kind, position - entry.position, bit, "not found"))
                 continue
             detail = outcome[1].detail
-            expected = records_before(number), Pause(entry.position, ending, reason, detail)
+            expected = records_before(number), WalkEnd(entry.position, ending, reason, detail)
         if outcome != expected:
             wrong.append((entry.kind, position - entry.position, bit, outcome[1]))
     assert wrong == []
@@ -348,15 +348,15 @@ def test_every_flipped_bit_under_the_default_checks_changes_at_most_one_offset_f
     assert raised > 55 * (len(LOG.entries) - 1)
 
 
-def _with_raised_offsets(number: int, raised_by: int) -> tuple[list[Record], Pause]:
+def _with_raised_offsets(number: int, raised_by: int) -> tuple[list[Record], WalkEnd]:
     entry = LOG.entries[number]
     records = records_before(number) + [
         replace(record, offset=record.offset + raised_by) for record in entry.records
     ]
     if number + 1 == len(LOG.entries):
-        return records, Pause(len(DATA), Ending.END)
+        return records, WalkEnd(len(DATA), Ending.END)
     following = LOG.entries[number + 1]
-    return records, Pause(following.position, Ending.CORRUPT, Reason.OFFSET_ORDER)
+    return records, WalkEnd(following.position, Ending.CORRUPT, Reason.OFFSET_ORDER)
 
 
 @pytest.mark.parametrize("views", [False, True], ids=["copied", "views"])
@@ -413,11 +413,11 @@ def test_every_truncation_gives_the_whole_entries_before_it() -> None:
         position = LOG.entries[number].position if number < len(LOG.entries) else len(DATA)
         assert pause.position == position
         if cut == position:
-            assert pause == Pause(position, Ending.END)
+            assert pause == WalkEnd(position, Ending.END)
         else:
             zeros = not any(DATA[position:cut]) and cut - position < 17
             reason = Reason.ZERO_TAIL if zeros else Reason.SHORT_TAIL
-            assert pause == Pause(position, Ending.INCOMPLETE, reason)
+            assert pause == WalkEnd(position, Ending.INCOMPLETE, reason)
 
 
 def test_every_truncation_raises_one_typed_error_from_decode_records() -> None:
@@ -471,7 +471,7 @@ def test_zeros_behind_the_log_are_a_torn_tail_of_any_length() -> None:
     for zeros in [*range(1, 200), 4096, 100_000]:
         records, pause = reader.read(DATA + bytes(zeros))
         assert records == RECORDS
-        assert pause == Pause(len(DATA), Ending.INCOMPLETE, Reason.ZERO_TAIL)
+        assert pause == WalkEnd(len(DATA), Ending.INCOMPLETE, Reason.ZERO_TAIL)
 
 
 def test_one_set_bit_in_the_zeros_behind_the_log_is_no_tail() -> None:
@@ -481,7 +481,7 @@ def test_one_set_bit_in_the_zeros_behind_the_log_is_no_tail() -> None:
         tail[at] = 1
         records, pause = reader.read(DATA + tail)
         assert records == RECORDS
-        assert pause == Pause(len(DATA), Ending.CORRUPT, Reason.SIZE_TOO_SMALL)
+        assert pause == WalkEnd(len(DATA), Ending.CORRUPT, Reason.SIZE_TOO_SMALL)
 
 
 # --- 0.7 -----------------------------------------------------------------------------------------
@@ -511,7 +511,7 @@ class V07Reader:
     def __init__(self, check: Check = DEFAULT) -> None:
         self.decoder = RegionDecoder(Selection(columns=RECORD_COLUMNS, check=check))
 
-    def read(self, log: bytes | bytearray) -> tuple[list[tuple[int, bytes | None]], Pause]:
+    def read(self, log: bytes | bytearray) -> tuple[list[tuple[int, bytes | None]], WalkEnd]:
         pause = self.decoder.decode_v07(log, 0, len(log), base_offset=BASE)
         records = list(records_of(self.decoder.take()))
         assert all(record.timestamp == -1 and record.key is None for record in records)
@@ -575,7 +575,7 @@ def test_0_7_zeros_behind_the_log_are_a_torn_tail_of_any_length() -> None:
     for zeros in range(1, 100):
         records, pause = reader.read(V07_DATA + bytes(zeros))
         assert records == v07_records(0, len(V07))
-        assert pause == Pause(len(V07_DATA), Ending.INCOMPLETE, Reason.ZERO_TAIL)
+        assert pause == WalkEnd(len(V07_DATA), Ending.INCOMPLETE, Reason.ZERO_TAIL)
 
 
 @pytest.mark.parametrize("byte", [0x00, 0xFF])
@@ -637,7 +637,9 @@ def with_field(batch: bytes, at: int, code: str, value: int) -> bytes:
     return resealed(lying)
 
 
-def read_one(entry: bytes, *, check: Check = DEFAULT, **options: Any) -> tuple[list[Record], Pause]:
+def read_one(
+    entry: bytes, *, check: Check = DEFAULT, **options: Any
+) -> tuple[list[Record], WalkEnd]:
     return Reader(check, -1, **options).read(entry)
 
 
@@ -749,12 +751,12 @@ def test_sizes_that_cannot_be_are_refused() -> None:
         assert read_one(lying)[1].reason == Reason.SIZE_TOO_LARGE
     for size in (len(batch), 10_000_000):
         lying = with_field(batch, SIZE_AT, "i", size)
-        assert read_one(lying)[1] == Pause(0, Ending.INCOMPLETE, Reason.SHORT_TAIL)
+        assert read_one(lying)[1] == WalkEnd(0, Ending.INCOMPLETE, Reason.SHORT_TAIL)
     for size in range(49, len(batch) - 12):  # fewer bytes than were sealed
         records, pause = read_one(with_field(batch, SIZE_AT, "i", size))
         fits = size - 49 >= 7 * len(THREE)  # else the count alone cannot be true
         reason = Reason.CRC_MISMATCH if fits else Reason.RECORD_COUNT_RANGE
-        assert (records, pause) == ([], Pause(0, Ending.CORRUPT, reason))
+        assert (records, pause) == ([], WalkEnd(0, Ending.CORRUPT, reason))
 
 
 def test_every_shorter_size_with_its_own_crc_is_refused() -> None:

@@ -24,7 +24,7 @@ from stratalog.records.columns import Selection
 from stratalog.records.layout import Check, Column, Ending
 from stratalog.records.model import Record
 from stratalog.storage.segment import tail_verdict as damage
-from stratalog.storage.segment.torn_tail import HidingPause
+from stratalog.storage.segment.torn_tail import OversizedBatchEnd
 from tests.cli.runner import run
 from tests.inspect.logs import batch, flipped, segment
 
@@ -114,7 +114,7 @@ def test_a_file_of_any_name(tmp_path: Path) -> None:
     path = Path(damaged(tmp_path)).rename(tmp_path / "copy.bin")
     found, _ = offsets_until_damage(str(path))
     assert found == list(range(WRONG))
-    assert isinstance(count_file(str(path)).end.pause, HidingPause)
+    assert isinstance(count_file(str(path)).end.pause, OversizedBatchEnd)
 
 
 def test_a_time_behind_it_is_not_said_to_be_missing(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from stratalog.errors import DamagedLogError
 from stratalog.records import kernel
-from stratalog.records.columns import Pause
+from stratalog.records.columns import WalkEnd
 from stratalog.records.layout import Codec, Ending
 from stratalog.records.legacy import MessageOptions, build_messages
 from stratalog.records.model import Record
@@ -241,7 +241,7 @@ def judged(folder: Path, data: bytes, next_offset: int = 0) -> tuple[bool, int |
     path = folder / "data"
     path.write_bytes(data)
     with OsFileSystem().open_readable(str(path)) as file:  # type: ignore[attr-defined]
-        verdict = judge_tail(file, Pause(0, Ending.CORRUPT), len(data), next_offset)
+        verdict = judge_tail(file, WalkEnd(0, Ending.CORRUPT), len(data), next_offset)
     return verdict.may_cut, verdict.sound_position
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from stratalog.inspect.result import Chunk, Field, Kind, Same
 from stratalog.inspect.scan import FILE_COLUMNS
-from stratalog.records.columns import COLUMN_NAMES, DEFAULT_COLUMNS, Taken
+from stratalog.records.columns import COLUMN_NAMES, DEFAULT_COLUMNS, DecodedColumns
 from stratalog.records.layout import CODECS, Column
 from stratalog.storage.segment.log_file import LogFile
 
@@ -55,7 +55,9 @@ def record_fields(names: Sequence[str] | None) -> tuple[Field, ...]:
     )
 
 
-def record_chunk(log_file: LogFile, taken: Taken, names: Sequence[str], rows_max: int) -> Chunk:
+def record_chunk(
+    log_file: LogFile, taken: DecodedColumns, names: Sequence[str], rows_max: int
+) -> Chunk:
     """The first ``rows_max`` records of what was taken. Timestamps are the stored milliseconds: taken
     must be ``timestamp_ms`` for ``timestamp``."""
     rows = min(taken.rows, rows_max)
@@ -65,7 +67,7 @@ def record_chunk(log_file: LogFile, taken: Taken, names: Sequence[str], rows_max
     return Chunk(rows, columns)
 
 
-def _column(log_file: LogFile, taken: Taken, name: str) -> Sequence[Any] | Same:
+def _column(log_file: LogFile, taken: DecodedColumns, name: str) -> Sequence[Any] | Same:
     place = log_file.topic_partition
     if name == "topic":
         return Same(None if place is None else place.topic)

@@ -42,8 +42,8 @@ from stratalog.records.arrow_stream import ArrowStream
 from stratalog.records.columns import (
     COLUMN_NAMES,
     DEFAULT_COLUMNS,
+    DecodedColumns,
     Selection,
-    Taken,
     column_mask,
 )
 from stratalog.records.compression import DECOMPRESSED_SIZE_MAX_DEFAULT
@@ -284,7 +284,7 @@ class Scan(ArrowStream):
         for log_file, taken in self.taken():
             yield from batches.of(taken, _constants(log_file, self.columns))
 
-    def taken(self) -> Iterator[tuple[LogFile, Taken]]:
+    def taken(self) -> Iterator[tuple[LogFile, DecodedColumns]]:
         """The columns as they leave the kernel, file by file: for those who need no Arrow.
 
         Raises CorruptionError where a file is damaged, after what stands before the damage. A torn tail

@@ -15,7 +15,7 @@ import pyarrow as pa
 from stratalog.errors import UsageError
 from stratalog.records import kernel
 from stratalog.records.arrow_values import repeat_value, string_array
-from stratalog.records.columns import COLUMN_NAMES, Taken
+from stratalog.records.columns import COLUMN_NAMES, DecodedColumns
 from stratalog.records.layout import CODECS, INT64_MAX, Column
 
 __all__ = ["HEADERS_TYPE", "HEADER_TYPE", "ArrowBatches", "arrow_schema", "as_list", "rows_of"]
@@ -71,7 +71,9 @@ class ArrowBatches:
         # Asking a schema for its fields costs more than making an array: ask once.
         self._fields = [(field.name, COLUMN_NAMES.get(field.name), field.type) for field in schema]
 
-    def of(self, taken: Taken, constants: dict[str, Any] | None = None) -> Iterator[pa.RecordBatch]:
+    def of(
+        self, taken: DecodedColumns, constants: dict[str, Any] | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """Record batches of at most ``rows_max`` rows. ``constants`` are columns of the schema that
         have one value throughout (a topic, a partition)."""
         sources = [pa.py_buffer(source) for source in taken.sources]
@@ -97,7 +99,9 @@ class ArrowBatches:
         return column.slice(0, rows)
 
 
-def _array(column: Column, kind: pa.DataType, taken: Taken, sources: list[pa.Buffer]) -> pa.Array:
+def _array(
+    column: Column, kind: pa.DataType, taken: DecodedColumns, sources: list[pa.Buffer]
+) -> pa.Array:
     parts = taken.buffers[column]
     if column is Column.HEADERS:
         return _headers_array(taken.rows, *parts)

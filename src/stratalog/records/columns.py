@@ -37,10 +37,10 @@ __all__ = [
     "COLUMN_NAMES",
     "DEFAULT_COLUMNS",
     "RECORD_COLUMNS",
-    "Pause",
+    "DecodedColumns",
     "RegionDecoder",
     "Selection",
-    "Taken",
+    "WalkEnd",
     "column_mask",
     "decode_records",
     "records_of",
@@ -112,11 +112,11 @@ def _inclusive(start: int | None, end: int | None) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
-    """Why the decoder stopped, and at which position of the region.
+class WalkEnd:
+    """Where a walk over a region stopped, and why.
 
-    FULL: take the columns and go on from here. END, INCOMPLETE and CORRUPT are the region's own
-    endings; what was decoded before them stands in the columns.
+    FULL: take the columns, and go on from here. END, INCOMPLETE and CORRUPT are the region's own endings;
+    what was decoded before them is in the columns.
     """
 
     position: int
@@ -129,9 +129,9 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """Finished columns as buffers: what ``kernel.Columns.take`` describes. ``sources`` are the buffers
-    that views point into, in the order of their numbers."""
+class DecodedColumns:
+    """Decoded columns as buffers, as ``kernel.Columns.take`` describes them. ``sources`` are the buffers that
+    views point into, in the order of their numbers."""
 
     rows: int
     buffers: dict[int, Any]
@@ -184,7 +184,7 @@ class RegionDecoder:
         *,
         position_base: int = 0,
         guarded: bool = False,
-    ) -> Pause:
+    ) -> WalkEnd:
         """Decode from ``position`` on until the columns are full or the region ends.
 
         ``position_base`` is where the region lies in its file, for the ``position`` column. With
@@ -202,17 +202,17 @@ class RegionDecoder:
                     position_base=position_base, buffer_index=index, guarded=guarded,
                 )  # fmt: skip
                 if ending != Ending.COMPRESSED:
-                    return Pause(position, Ending(ending), Reason(reason))
+                    return WalkEnd(position, Ending(ending), Reason(reason))
                 pause = self._decode_compressed(region, position, limit, position_base, guarded)
             except BufferError:  # both leave the columns as they were at this position
-                return Pause(position, Ending.LOST)
+                return WalkEnd(position, Ending.LOST)
             if pause.ending != Ending.END:
                 return pause
             position = pause.position
 
     def _decode_compressed(
         self, region: Any, position: int, limit: int, position_base: int, guarded: bool
-    ) -> Pause:
+    ) -> WalkEnd:
         """The batch at ``position``; END, and the position behind it, when all went well."""
         kernel.walk(region, position, limit, memoryview(self._header), guarded=guarded)
         end = position + self._header[Row.SIZE]
@@ -224,14 +224,16 @@ class RegionDecoder:
         try:
             payload = self._decompress(region, start)
         except CorruptionError as error:
-            return Pause(position, Ending.CORRUPT, Reason[error.reason.upper()], error.detail)
+            return WalkEnd(position, Ending.CORRUPT, Reason[error.reason.upper()], error.detail)
         reached, ending, reason = self._columns.add(
             region, at, end, payload,
             position_base=position_base, buffer_index=self._source_index(payload),
         )  # fmt: skip
-        return Pause(position + reached - at, Ending(ending), Reason(reason))
+        return WalkEnd(position + reached - at, Ending(ending), Reason(reason))
 
-    def decode_v07(self, region: Any, position: int, limit: int, *, base_offset: int = 0) -> Pause:
+    def decode_v07(
+        self, region: Any, position: int, limit: int, *, base_offset: int = 0
+    ) -> WalkEnd:
         """The same for a region of a 0.7 file, whose first byte has the offset ``base_offset``."""
         columns = self._columns
         index = self._source_index(region)
@@ -240,24 +242,24 @@ class RegionDecoder:
                 region, position, limit, base_offset=base_offset, buffer_index=index
             )
             if ending != Ending.COMPRESSED:
-                return Pause(position, Ending(ending), Reason(reason))
+                return WalkEnd(position, Ending(ending), Reason(reason))
             kernel.walk_v07(region, position, limit, memoryview(self._header))
             try:
                 payload = self._decompress(region, self._header[Row.PAYLOAD_POSITION])
             except CorruptionError as error:
-                return Pause(position, Ending.CORRUPT, Reason[error.reason.upper()], error.detail)
+                return WalkEnd(position, Ending.CORRUPT, Reason[error.reason.upper()], error.detail)
             position, ending, reason = columns.add_v07(
                 region, position, limit, payload,
                 base_offset=base_offset, buffer_index=self._source_index(payload),
             )  # fmt: skip
             if ending != Ending.END:
-                return Pause(position, Ending(ending), Reason(reason))
+                return WalkEnd(position, Ending(ending), Reason(reason))
 
-    def take(self) -> Taken:
+    def take(self) -> DecodedColumns:
         """Hand the columns over and start new ones."""
         rows, buffers = self._columns.take()
         sources, self._sources = tuple(self._sources), []
-        return Taken(rows, buffers, sources)
+        return DecodedColumns(rows, buffers, sources)
 
     def _source_index(self, buffer: Any) -> int:
         if not self.selection.views:
@@ -316,7 +318,7 @@ RECORD_COLUMNS: Final = (
 )
 
 
-def records_of(taken: Taken) -> Iterator[Record]:
+def records_of(taken: DecodedColumns) -> Iterator[Record]:
     """Python records of columns that were taken with at least offset, timestamp_ms, timestamp_type,
     key, value and headers."""
     buffers = taken.buffers

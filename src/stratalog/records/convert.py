@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from stratalog.records import kernel
 from stratalog.records.builder import BatchBuilder, BatchOptions
-from stratalog.records.columns import RegionDecoder, Selection, Taken
+from stratalog.records.columns import DecodedColumns, RegionDecoder, Selection
 from stratalog.records.layout import (
     APPEND_TIME_MASK,
     INT32_MAX,
@@ -105,7 +105,7 @@ def _columns(
     *,
     v07_base_offset: int | None = None,
     position_base: int = 0,
-) -> Iterator[Taken]:
+) -> Iterator[DecodedColumns]:
     decoder = RegionDecoder(selection)
     position = 0
     while True:
@@ -122,7 +122,7 @@ def _columns(
         position = pause.position
 
 
-def _rows(taken: Taken, *, keep_offsets: bool) -> kernel.Rows:
+def _rows(taken: DecodedColumns, *, keep_offsets: bool) -> kernel.Rows:
     buffers = taken.buffers
     return kernel.Rows(
         taken.rows,

@@ -21,7 +21,7 @@ from stratalog.inspect.check.report import FileReport, Finding, Severity
 from stratalog.inspect.file.counter import Counter
 from stratalog.inspect.file.span import is_last_segment, segments_in_order
 from stratalog.records import kernel
-from stratalog.records.columns import Pause
+from stratalog.records.columns import WalkEnd
 from stratalog.records.compression import DECOMPRESSED_SIZE_MAX_DEFAULT
 from stratalog.records.layout import (
     BATCH_SIZE_MAX_DEFAULT,
@@ -35,7 +35,6 @@ from stratalog.records.layout import (
 from stratalog.records.scan import STRICT
 from stratalog.storage.files.filesystem import FileSystem
 from stratalog.storage.segment.log_file import LogFile, Window, open_log_file
-from stratalog.storage.segment.torn_tail import judged
 from stratalog.storage.segment.walk import entry_size, walk_windows
 from stratalog.types import Progress
 
@@ -136,7 +135,7 @@ def check_file(
     """
     with open_log_file(path, file_system) as log_file:
         if end is not None:
-            log_file = replace(log_file, size=min(end, log_file.size))
+            log_file = log_file.up_to(end)
         base_offset = -1 if log_file.base_offset is None else log_file.base_offset
         counter = Counter(
             log_file,
@@ -203,7 +202,7 @@ class _Verifier:
         self._row = array("q", bytes(8 * ROW_WIDTH))
         self.findings: list[Finding] = []
 
-    def step(self, window: Window, at: int) -> Pause:
+    def step(self, window: Window, at: int) -> WalkEnd:
         while True:
             pause = self._counter.step(window, at)
             if not self._log_file.is_v07:
@@ -218,14 +217,14 @@ class _Verifier:
                 header = self._header(window, pause.position)
                 size = entry_size(window, pause.position, self._log_file.is_v07)
             except BufferError:
-                return Pause(pause.position, Ending.LOST)
+                return WalkEnd(pause.position, Ending.LOST)
             if size is None or pause.position + size > window.length:
                 return pause
             if len(self.findings) >= self._findings_max:
                 return self._too_many(pause)
             at = self._pass(window, pause, header, size)
 
-    def _pass(self, window: Window, pause: Pause, header: array[int] | None, size: int) -> int:
+    def _pass(self, window: Window, pause: WalkEnd, header: array[int] | None, size: int) -> int:
         """Note what is wrong with a whole batch; where to go on, and with which offset."""
         expected = self._counter.expected_offset
         offset = None if header is None else _first_offset(header)
@@ -250,14 +249,12 @@ class _Verifier:
             self._counter.expected_offset = min(header[Row.LAST_OFFSET] + 1, 2**63 - 1)
         return pause.position + size
 
-    def finish(self, end: Pause) -> None:
+    def finish(self, end: WalkEnd) -> None:
         """What is found where the walk ended: nothing, a torn tail, or bytes it cannot go on behind."""
         if end.ending == Ending.END:
             return
         rest = self._log_file.size - end.position
         torn = self._is_last_segment and not self._follows_damage(end.position)
-        if torn:
-            end = judged(self._log_file, end)
         if end.ending == Ending.INCOMPLETE:
             if not torn:
                 self._observer.miss()
@@ -275,14 +272,14 @@ class _Verifier:
             f"offsets reach {width} above the segment's first, and an index ends at {INT32_MAX}: recovery "
             "splits such a segment, unless its last batch alone lies so far"
         )
-        self._note(Pause(0, Ending.CORRUPT, Reason.OFFSET_RANGE, detail), 0, 0, "note", None)
+        self._note(WalkEnd(0, Ending.CORRUPT, Reason.OFFSET_RANGE, detail), 0, 0, "note", None)
 
     def _follows_damage(self, position: int) -> bool:
         """Whether the batch before was damaged: then its size may be wrong, and this no batch at all."""
         last = self.findings[-1] if self.findings else None
         return last is not None and last.position + last.size_bytes == position
 
-    def _too_many(self, pause: Pause) -> Pause:
+    def _too_many(self, pause: WalkEnd) -> WalkEnd:
         return _with_detail(pause, f"{self._findings_max} findings are enough")
 
     def _header(self, window: Window, at: int) -> array[int] | None:
@@ -298,7 +295,7 @@ class _Verifier:
         return self._row if held else None
 
     def _note(
-        self, pause: Pause, position: int, size: int, severity: Severity, offset: int | None
+        self, pause: WalkEnd, position: int, size: int, severity: Severity, offset: int | None
     ) -> None:
         error = pause.error()
         finding = Finding(
@@ -320,5 +317,5 @@ def _first_offset(header: array[int]) -> int:
     return base_offset if base_offset >= 0 else header[Row.LAST_OFFSET]
 
 
-def _with_detail(pause: Pause, detail: str) -> Pause:
+def _with_detail(pause: WalkEnd, detail: str) -> WalkEnd:
     return replace(pause, detail=detail)

@@ -25,7 +25,7 @@ from stratalog.inspect.partition.sources import (
 )
 from stratalog.inspect.range.bounds import Bounds, bounds_of, spans_within
 from stratalog.inspect.range.offset_range import WHOLE, OffsetRange
-from stratalog.records.columns import Pause
+from stratalog.records.columns import WalkEnd
 from stratalog.records.compression import DECOMPRESSED_SIZE_MAX_DEFAULT
 from stratalog.records.layout import BATCH_SIZE_MAX_DEFAULT, Ending, Reason
 from stratalog.storage.files.filesystem import FileSystem, OsFileSystem
@@ -280,7 +280,7 @@ def _sizes(source: PartitionSource, file_system: FileSystem) -> PartitionCount:
             first_offset=None,
             last_offset=None,
             next_offset=0,
-            end=FileEnd(span.path, found.size, Pause(found.size, Ending.END)),
+            end=FileEnd(span.path, found.size, WalkEnd(found.size, Ending.END)),
         )
         segments.append(SegmentCount(file, span.path == source.segments[-1]))
     start_offset = _start_offset(source, segments)

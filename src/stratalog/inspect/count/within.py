@@ -11,12 +11,11 @@ from stratalog.inspect.file.decode import decode_file
 from stratalog.inspect.file.span import segment_spans
 from stratalog.inspect.file.times import LatestTime
 from stratalog.inspect.range.bounds import Bounds, part_within
-from stratalog.records.columns import Pause, RegionDecoder, Selection, Taken
+from stratalog.records.columns import DecodedColumns, RegionDecoder, Selection, WalkEnd
 from stratalog.records.compression import DECOMPRESSED_SIZE_MAX_DEFAULT
 from stratalog.records.layout import BATCH_SIZE_MAX_DEFAULT, Check, Column, Ending
 from stratalog.storage.files.filesystem import FileSystem
 from stratalog.storage.segment.log_file import open_log_file
-from stratalog.storage.segment.torn_tail import judged
 from stratalog.storage.segment.walk import FileEnd
 from stratalog.types import Progress
 
@@ -53,15 +52,14 @@ def count_within(
     )
     seen = _Seen()
     with open_log_file(path, file_system) as whole:
-        log_file = whole if end is None else replace(whole, size=min(end, whole.size))
-        last = Pause(0, Ending.END)
+        log_file = whole if end is None else whole.up_to(end)
+        last = WalkEnd(0, Ending.END)
         # Only its beginning is left out: the log's end is told, too.
         (span,) = segment_spans((path,))
         start, _ = part_within(span, replace(bounds, end=None), log_file.size, file_system)
         for pause in decode_file(log_file, decoder, progress, start=start, below=below):
             seen.add(decoder.take())
             last = pause
-        last = judged(log_file, last)
         place = log_file.topic_partition
         return FileCount(
             path=path,
@@ -93,7 +91,7 @@ class _Seen:
         self.latest = LatestTime()
         self._position = -1  # of the last batch: it may come in two parts
 
-    def add(self, taken: Taken) -> None:
+    def add(self, taken: DecodedColumns) -> None:
         if not taken.rows:
             return
         offsets, positions, times = (

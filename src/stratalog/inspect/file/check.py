@@ -6,18 +6,18 @@ from dataclasses import replace
 
 from stratalog.inspect.file.decode import decode_file
 from stratalog.inspect.file.span import SegmentSpan
-from stratalog.records.columns import Pause, RegionDecoder, Selection
+from stratalog.records.columns import RegionDecoder, Selection, WalkEnd
 from stratalog.records.layout import Check, Column, Ending
 from stratalog.storage.files.filesystem import FileSystem
 from stratalog.storage.segment.log_file import open_log_file
-from stratalog.storage.segment.torn_tail import judged
 
 __all__ = ["check_segment"]
 
 
-def check_segment(span: SegmentSpan, file_system: FileSystem, selection: Selection) -> Pause:
-    """How a segment ends, by the checks of the selection; CORRUPT also where it goes on behind the offset at
-    which the next segment begins. Everything is decoded: only its contents tell the offsets of a wrapper."""
+def check_segment(span: SegmentSpan, file_system: FileSystem, selection: Selection) -> WalkEnd:
+    """Return how a segment ends, by the checks of the selection; CORRUPT also if it goes on beyond the offset
+    at which the next segment begins. Everything is decoded: only the contents of a wrapper tell its
+    offsets."""
     decoder = RegionDecoder(
         replace(
             selection,
@@ -31,7 +31,7 @@ def check_segment(span: SegmentSpan, file_system: FileSystem, selection: Selecti
         )
     )
     with open_log_file(span.path, file_system) as log_file:
-        end = Pause(0, Ending.END)
+        end = WalkEnd(0, Ending.END)
         for end in decode_file(log_file, decoder, below=span.next_offset):  # noqa: B007
             decoder.take()
-        return judged(log_file, end)
+        return end

@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 
 from stratalog.inspect.file.counter import Counter
 from stratalog.inspect.file.times import LatestTime, first_time
-from stratalog.records.columns import Pause
+from stratalog.records.columns import WalkEnd
 from stratalog.records.compression import DECOMPRESSED_SIZE_MAX_DEFAULT
 from stratalog.records.layout import BATCH_SIZE_MAX_DEFAULT, Check, Ending, Reason
 from stratalog.storage.files.filesystem import FileSystem
 from stratalog.storage.segment.log_file import LogFile, open_log_file
-from stratalog.storage.segment.torn_tail import judged
 from stratalog.storage.segment.walk import FileEnd, walk_windows
 from stratalog.types import Progress
 
@@ -69,7 +68,7 @@ def count_file(
     if latest is None and times:
         latest = LatestTime()
     with open_log_file(path, file_system) as whole:
-        log_file = whole if end is None else replace(whole, size=min(end, whole.size))
+        log_file = whole if end is None else whole.up_to(end)
         counter = Counter(
             log_file,
             check=Check.ORDER,
@@ -88,8 +87,6 @@ def count_file(
             start=start,
         )
         *_, pause = pauses
-        if log_file.size == whole.size:
-            pause = judged(whole, pause)
         place = log_file.topic_partition
         return FileCount(
             path=path,
@@ -120,7 +117,7 @@ def ending_below(count: FileCount, limit: int | None) -> FileCount:
     if limit is None or not count.end.is_clean or count.next_offset <= limit:
         return count
     detail = f"the last batch reaches offset {count.next_offset - 1}, and the next segment begins at {limit}"
-    pause = Pause(count.end.pause.position, Ending.CORRUPT, Reason.OFFSET_ORDER, detail)
+    pause = WalkEnd(count.end.pause.position, Ending.CORRUPT, Reason.OFFSET_ORDER, detail)
     return replace(count, end=replace(count.end, pause=pause))
 
 

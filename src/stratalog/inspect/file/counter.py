@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from stratalog.inspect.file.times import LatestTime
 from stratalog.records import kernel
-from stratalog.records.columns import Pause, RegionDecoder, Selection
+from stratalog.records.columns import RegionDecoder, Selection, WalkEnd
 from stratalog.records.layout import (
     BATCH_HEADER_SIZE,
     LOG_OVERHEAD,
@@ -107,7 +107,7 @@ class Counter:
         #: Where the next batch may start; -1: anywhere.
         self.expected_offset = expected_offset
 
-    def step(self, window: Window, at: int) -> Pause:
+    def step(self, window: Window, at: int) -> WalkEnd:
         """Count from ``at`` to the end of the window, or to what is wrong in it."""
         if at == 0:
             self._log_file.file.read_ahead(window.position + window.length, READ_AHEAD_BYTES)
@@ -115,7 +115,7 @@ class Counter:
             return self._step_v07(window, at)
         return self._step_deep(window, at) if self._deep else self._step_headers(window, at)
 
-    def _step_headers(self, window: Window, at: int) -> Pause:
+    def _step_headers(self, window: Window, at: int) -> WalkEnd:
         start, batches_before = at, self.batches
         pause = self._count_headers(window, at)
         while pause.ending == Ending.COMPRESSED:
@@ -128,7 +128,7 @@ class Counter:
         )
         return pause
 
-    def _count_headers(self, window: Window, at: int) -> Pause:
+    def _count_headers(self, window: Window, at: int) -> WalkEnd:
         """As far as headers tell: to the end of the window, to what is wrong, or to a wrapper."""
         try:
             records, control, batches, position, ending, reason, expected = kernel.count(
@@ -141,10 +141,10 @@ class Counter:
                 if self._latest is not None:
                     self._latest.note_window(window, at, position)
         except BufferError:  # nothing was counted yet
-            return Pause(at, Ending.LOST)
+            return WalkEnd(at, Ending.LOST)
         if batches:
             self._add(records, control, batches, expected)
-        return Pause(position, Ending(ending), Reason(reason))
+        return WalkEnd(position, Ending(ending), Reason(reason))
 
     def _add(self, records: int, control: int, batches: int, expected: int) -> None:
         self.records += records
@@ -159,11 +159,11 @@ class Counter:
             kernel.walk(window.data, at, window.length, rows, guarded=window.guarded)
             self.first_offset = self._rows[Row.BASE_OFFSET]
 
-    def _open_wrapper(self, window: Window, at: int) -> Pause:
+    def _open_wrapper(self, window: Window, at: int) -> WalkEnd:
         try:
             size = entry_size(window, at, is_v07=False)
         except BufferError:
-            return Pause(at, Ending.LOST)
+            return WalkEnd(at, Ending.LOST)
         assert size is not None, "the kernel saw the whole wrapper"
         pause, records = self._decode(window, at, at + size)
         if pause.ending in (Ending.CORRUPT, Ending.LOST):
@@ -172,24 +172,24 @@ class Counter:
             if self._latest is not None:
                 self._latest.note_window(window, at, at + size)
         except BufferError:
-            return Pause(at, Ending.LOST)
+            return WalkEnd(at, Ending.LOST)
         self._add(records, 0, 1, self._decoder.expected_offset)
         return pause
 
-    def _step_deep(self, window: Window, at: int) -> Pause:
+    def _step_deep(self, window: Window, at: int) -> WalkEnd:
         while True:
             pause, records = self._decode(window, at, window.length)
             try:
                 control, batches = self._count_decoded(window, at, pause.position)
             except BufferError:  # what was decoded is not noted yet: it is decoded again
-                return Pause(at, Ending.LOST)
+                return WalkEnd(at, Ending.LOST)
             if batches:
                 self._add(records - control, control, batches, self._decoder.expected_offset)
             if pause.ending != Ending.FULL:
                 return pause
             at = pause.position
 
-    def _decode(self, window: Window, at: int, limit: int) -> tuple[Pause, int]:
+    def _decode(self, window: Window, at: int, limit: int) -> tuple[WalkEnd, int]:
         """Decode until the columns are full, or to the limit: the pause, and how many records."""
         self._decoder.expect(self.expected_offset)
         pause = self._decoder.decode(window.data, at, limit, guarded=window.guarded)
@@ -212,7 +212,7 @@ class Counter:
                 at += entry_size(window, at, is_v07=False) or 0
         return control_records, batches
 
-    def _step_v07(self, window: Window, at: int) -> Pause:
+    def _step_v07(self, window: Window, at: int) -> WalkEnd:
         base_offset = (self._log_file.base_offset or 0) + window.position
         while True:
             pause = self._decoder.decode_v07(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stratalog.records.columns import Pause, RegionDecoder
+from stratalog.records.columns import RegionDecoder, WalkEnd
 from stratalog.storage.segment.log_file import LogFile, Window
 from stratalog.storage.segment.walk import walk_windows
 from stratalog.types import Progress
@@ -20,12 +20,13 @@ def decode_file(
     start: int = 0,
     expected_offset: int | None = None,
     below: int | None = None,
-) -> Iterator[Pause]:
-    """Decode a file from the batch at ``start`` on; the caller takes the columns at every pause. The last
-    pause is the end of the file. All offsets lie at or above ``expected_offset`` (default: the base offset in
-    the file's name) and below ``below``, where the next segment begins."""
+    classifies: bool = True,
+) -> Iterator[WalkEnd]:
+    """Decode a file from the batch at ``start`` on; the caller takes the columns at every stop. The last one
+    is the end of the file, classified as in ``walk_windows``. All offsets lie at or above ``expected_offset``
+    (default: the base offset in the file's name) and below ``below``, where the next segment begins."""
 
-    def step(window: Window, at: int) -> Pause:
+    def step(window: Window, at: int) -> WalkEnd:
         if log_file.is_v07:
             base_offset = (log_file.base_offset or 0) + window.position
             return decoder.decode_v07(window.data, at, window.length, base_offset=base_offset)
@@ -42,4 +43,5 @@ def decode_file(
         max_batch_bytes=decoder.selection.max_batch_bytes,
         progress=progress,
         start=start,
+        classifies=classifies,
     )

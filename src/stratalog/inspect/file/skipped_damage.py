@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from stratalog.errors import CorruptionError, UsageError
 from stratalog.inspect.file.span import SegmentSpan
-from stratalog.records.columns import Pause
+from stratalog.records.columns import WalkEnd
 from stratalog.storage.segment.log_file import LogFile
 from stratalog.storage.segment.walk import FileEnd
 
@@ -79,7 +79,7 @@ class Resumption:
 
 
 def find_resumption(
-    log_file: LogFile, span: SegmentSpan, pause: Pause, expected_offset: int
+    log_file: LogFile, span: SegmentSpan, pause: WalkEnd, expected_offset: int
 ) -> Resumption:
     """Find where to go on after the damage at which a walk over a segment came to its end."""
     error = FileEnd(log_file.path, log_file.size, pause).error()

@@ -15,7 +15,7 @@ from stratalog.inspect.file.count import count_file
 from stratalog.inspect.file.search import SegmentSearch
 from stratalog.inspect.file.span import SegmentSpan
 from stratalog.records import kernel
-from stratalog.records.columns import Pause
+from stratalog.records.columns import WalkEnd
 from stratalog.records.layout import (
     BATCH_HEADER_SIZE,
     BATCH_SIZE_MAX_DEFAULT,
@@ -33,7 +33,6 @@ from stratalog.storage.segment.clean_end import CleanEnd, find_excess, is_still_
 from stratalog.storage.segment.log_file import LogFile, Window, open_log_file
 from stratalog.storage.segment.next_intact import next_intact
 from stratalog.storage.segment.scan import RowsSeen
-from stratalog.storage.segment.torn_tail import judged
 from stratalog.storage.segment.walk import FileEnd, walk_windows
 
 __all__ = [
@@ -101,14 +100,13 @@ def walk_tail(
         *_, pause = walk_windows(
             log_file, walk.step, max_batch_bytes=BATCH_SIZE_MAX_DEFAULT, start=known.position
         )
-        pause = judged(log_file, pause)
         if check_crc and not _ends_sound(log_file, walk, pause):
             damage = corruption(Reason.CRC_MISMATCH, walk.last_position).located(path=known.path)
             return SegmentTail(known.path, walk.last_position, walk.last_expected, damage=damage)
         return _ended(log_file, known, walk, pause, stat)
 
 
-def _ends_sound(log_file: LogFile, walk: _Walk, pause: Pause) -> bool:
+def _ends_sound(log_file: LogFile, walk: _Walk, pause: WalkEnd) -> bool:
     """Whether the last batch is what its header says. Headers alone were read, and no CRC covers a size: one
     that is wrong passes for the end."""
     is_known = pause.ending == Ending.CORRUPT or walk.last_position >= pause.position
@@ -152,7 +150,7 @@ def tail_without_excess(
 
 
 def _ended(
-    log_file: LogFile, known: SegmentTail, walk: _Walk, pause: Pause, stat: FileStat | None
+    log_file: LogFile, known: SegmentTail, walk: _Walk, pause: WalkEnd, stat: FileStat | None
 ) -> SegmentTail:
     header = known.last_header
     if walk.last_position != known.last_position or not header:
@@ -172,7 +170,7 @@ def _ended(
     )
 
 
-def _damage(log_file: LogFile, walk: _Walk, pause: Pause) -> CorruptionError | None:
+def _damage(log_file: LogFile, walk: _Walk, pause: WalkEnd) -> CorruptionError | None:
     """What is wrong at the end. A writer may have been just there: it is looked at once more."""
     if pause.ending != Ending.CORRUPT:
         return None
@@ -202,7 +200,7 @@ class _Walk:
         self._seen = seen
         self._rows = memoryview(array("q", bytes(8 * ROW_WIDTH * _ROWS_AT_ONCE)))
 
-    def step(self, window: Window, at: int) -> Pause:
+    def step(self, window: Window, at: int) -> WalkEnd:
         rows = self._rows
         while True:
             try:
@@ -213,7 +211,7 @@ class _Walk:
                 if held and self._seen is not None:
                     self._seen(rows, held, window)
             except BufferError:
-                return Pause(at, Ending.LOST)
+                return WalkEnd(at, Ending.LOST)
             if held:
                 self.last_expected = (
                     self._expected
@@ -224,5 +222,5 @@ class _Walk:
                 last: int = rows[(held - 1) * ROW_WIDTH + Row.POSITION]
                 self.last_position = window.position + last
             if ending != Ending.FULL:
-                return Pause(reached, Ending(ending), Reason(reason))
+                return WalkEnd(reached, Ending(ending), Reason(reason))
             at = reached

@@ -9,7 +9,7 @@ from stratalog.errors import CorruptionError, StorageError
 from stratalog.inspect.file.skipped_damage import Resumption, SkippedDamage
 from stratalog.inspect.file.span import segment_spans
 from stratalog.inspect.partition.sources import PartitionSource, vanished
-from stratalog.records.columns import Pause
+from stratalog.records.columns import WalkEnd
 from stratalog.records.layout import Ending, Reason
 from stratalog.storage.files.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.segment.log_file import LogFile
@@ -19,7 +19,7 @@ __all__ = ["CleanExcess", "find_clean_excess"]
 
 
 @dataclass(frozen=True, slots=True)
-class _ExcessPause(Pause):
+class _ExcessBatchEnd(WalkEnd):
     """The end of a walk at such a batch."""
 
     excess: CorruptionError | None = None
@@ -39,12 +39,12 @@ class CleanExcess(NamedTuple):
 
     def end_of(self, log_size: int) -> FileEnd:
         """How the file ends for who walks over it."""
-        pause = _ExcessPause(
+        pause = _ExcessBatchEnd(
             self.position, Ending.CORRUPT, Reason.OFFSET_ORDER, self.error.detail, self.error
         )
         return FileEnd(self.path, log_size, pause)
 
-    def judged(self, end: FileEnd) -> FileEnd:
+    def applied_to(self, end: FileEnd) -> FileEnd:
         """How a walk ended that was bounded by ``expected``: here, or as it was."""
         is_here = end.path == self.path and end.pause.position == self.position
         return self.end_of(end.size) if is_here and end.pause.ending == Ending.CORRUPT else end

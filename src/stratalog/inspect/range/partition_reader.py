@@ -26,13 +26,13 @@ from stratalog.inspect.partition.sources import (
 )
 from stratalog.inspect.range.bounds import Bounds, bounds_of, part_within, spans_within
 from stratalog.inspect.range.offset_range import OffsetRange
-from stratalog.records.columns import Pause, RegionDecoder, Selection, Taken
+from stratalog.records.columns import DecodedColumns, RegionDecoder, Selection, WalkEnd
 from stratalog.records.layout import INT32_MAX, INT64_MAX, Ending, Reason
 from stratalog.storage.files.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.replace.settle import LISTINGS_MAX
 from stratalog.storage.segment.batch_at import offsets_behind
 from stratalog.storage.segment.log_file import LogFile, open_log_file
-from stratalog.storage.segment.torn_tail import judged
+from stratalog.storage.segment.torn_tail import classify_tail
 from stratalog.storage.segment.walk import FileEnd
 from stratalog.types import Progress
 
@@ -87,7 +87,7 @@ class PartitionReader:
         held = 0 if self._decoder is None else self._decoder.skipped_batches
         return self._skipped_before + held
 
-    def read(self, source: PartitionSource) -> Iterator[tuple[LogFile, Taken]]:
+    def read(self, source: PartitionSource) -> Iterator[tuple[LogFile, DecodedColumns]]:
         """The columns of one partition, file by file. CorruptionError where a file is damaged, after what
         stands before the damage; a torn tail of the last segment is none."""
         bounds = with_fresh_listing(
@@ -121,10 +121,8 @@ class PartitionReader:
                 while True:
                     yield from self._file(log_file, decoder, start, limit, expected, below)
                     end = self.ends[-1]
-                    if is_last:
-                        end = self.ends[-1] = replace(end, pause=judged(log_file, end.pause))
                     if excess is not None:
-                        end = self.ends[-1] = excess.judged(end)
+                        end = self.ends[-1] = excess.applied_to(end)
                     is_torn = is_last and end.pause.ending == Ending.INCOMPLETE
                     if end.is_clean or is_torn:
                         break
@@ -215,7 +213,7 @@ class PartitionReader:
         limit: int,
         expected: int | None,
         below: int | None,
-    ) -> Iterator[tuple[LogFile, Taken]]:
+    ) -> Iterator[tuple[LogFile, DecodedColumns]]:
         """The batches of a file from ``start`` up to ``limit``, which is a batch's end. The next segment
         begins at ``below``."""
         done = self.bytes_read - start
@@ -225,9 +223,7 @@ class PartitionReader:
             self._progress(self.bytes_read)
 
         while True:
-            for pause in self._decode(
-                replace(log_file, size=limit), decoder, note, start, expected, below
-            ):
+            for pause in self._decode(log_file.up_to(limit), decoder, note, start, expected, below):
                 note(pause.position)
                 start = pause.position
                 if decoder.rows:
@@ -249,7 +245,7 @@ class PartitionReader:
         start: int,
         expected: int | None,
         below: int | None,
-    ) -> Iterator[Pause]:
+    ) -> Iterator[WalkEnd]:
         if self._selection.views:
             return _map_file(log_file, decoder, start, expected, below)
         return decode_file(
@@ -257,7 +253,7 @@ class PartitionReader:
         )
 
 
-def _is_hidden(source: PartitionSource, pause: Pause, reached: int) -> bool:
+def _is_hidden(source: PartitionSource, pause: WalkEnd, reached: int) -> bool:
     """Whether damage lies behind all that is shown: there a commit was being written when its process died,
     and it will be written anew. Not where the order of offsets breaks: one that is too high, which no CRC
     covers, would pass for the end of what is shown."""
@@ -274,7 +270,7 @@ def _behind(bounds: Bounds, span: SegmentSpan, reached: int) -> Bounds:
 
 def _map_file(
     log_file: LogFile, decoder: RegionDecoder, at: int, expected: int | None, below: int | None
-) -> Iterator[Pause]:
+) -> Iterator[WalkEnd]:
     if log_file.size > INT32_MAX:
         raise UsageError(f"{log_file.path}: a segment of 2 GiB or more cannot be read with views")
     if expected is None:
@@ -293,7 +289,8 @@ def _map_file(
                 f"cut short, or could not be read, behind byte {pause.position} while it was mapped",
                 path=log_file.path,
             )
-        yield pause
         if pause.ending != Ending.FULL:
+            yield classify_tail(log_file.whole, pause)
             return
+        yield pause
         at = pause.position

@@ -25,13 +25,13 @@ from stratalog.inspect.file.span import SegmentSpan, segment_spans
 from stratalog.inspect.partition.ends import EndsCache
 from stratalog.inspect.partition.sources import PartitionSource, relisted, vanished
 from stratalog.inspect.range.plan import LogRange, SegmentSlice, plan_slices
-from stratalog.records.columns import Pause, RegionDecoder, Selection, Taken
+from stratalog.records.columns import DecodedColumns, RegionDecoder, Selection, WalkEnd
 from stratalog.records.layout import BATCH_HEADER_SIZE, INT64_MAX, Ending, Reason
 from stratalog.storage.files.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.replace.settle import LISTINGS_MAX
 from stratalog.storage.segment.batch_at import is_batch_at, offsets_behind
 from stratalog.storage.segment.log_file import LogFile, open_log_file
-from stratalog.storage.segment.torn_tail import judged
+from stratalog.storage.segment.torn_tail import classify_tail
 from stratalog.storage.segment.walk import FileEnd
 from stratalog.types import TopicPartition
 
@@ -74,7 +74,7 @@ class RangeReader:
         #: What was planned and is gone, so that the caller may decide whether that is an error.
         self.vanished: list[LostOffsets] = []
 
-    def read(self, wanted: LogRange) -> Iterator[tuple[LogFile, Taken]]:
+    def read(self, wanted: LogRange) -> Iterator[tuple[LogFile, DecodedColumns]]:
         """The columns of one range, file by file. CorruptionError where a file is damaged, after what
         stands before the damage."""
         try:
@@ -124,7 +124,7 @@ class _Reading:
         self._planned_at = -1
         self._plans = 0
 
-    def run(self) -> Iterator[tuple[LogFile, Taken]]:
+    def run(self) -> Iterator[tuple[LogFile, DecodedColumns]]:
         while True:
             while self._slices:
                 yield from self._slice(self._slices.popleft())
@@ -136,7 +136,7 @@ class _Reading:
                 return
             self._plan_again(None)
 
-    def _slice(self, part: SegmentSlice) -> Iterator[tuple[LogFile, Taken]]:
+    def _slice(self, part: SegmentSlice) -> Iterator[tuple[LogFile, DecodedColumns]]:
         if part.end <= self._reached:
             return
         with ExitStack() as opened:
@@ -163,20 +163,21 @@ class _Reading:
 
     def _file(
         self, part: SegmentSlice, log_file: LogFile, position: int
-    ) -> Generator[tuple[LogFile, Taken], None, Pause]:
+    ) -> Generator[tuple[LogFile, DecodedColumns], None, WalkEnd]:
         """Read on until the slice's last offset was seen; END then, else how the file ended."""
         decoder = self._reader.decoder_for(self._wanted, self._start)
         expected = None
         limit, more = min(part.end_position, log_file.size), _MORE_BYTES
         while True:
             log_file.file.read_ahead(position, limit - position + BATCH_HEADER_SIZE)
-            part_file = replace(log_file, size=limit)
+            part_file = log_file.up_to(limit)
             for pause in decode_file(
                 part_file,
                 decoder,
                 start=position,
                 expected_offset=expected,
                 below=part.next_offset,
+                classifies=False,  # what lies beyond the slice is of no interest
             ):
                 self._reader.note(pause.position - position)
                 position = pause.position
@@ -190,13 +191,13 @@ class _Reading:
             behind = offsets_behind(log_file, position, part.next_offset)
             # An offset lies outside of the CRC: one that is too high would hide what follows it.
             if behind.last < expected:
-                return Pause(position, Ending.CORRUPT, Reason.OFFSET_ORDER)
+                return WalkEnd(position, Ending.CORRUPT, Reason.OFFSET_ORDER)
             if self._reached >= part.end:
-                return Pause(position, Ending.END)
+                return WalkEnd(position, Ending.END)
             if behind.first >= part.end and self._is_sound(log_file, position):
-                return Pause(position, Ending.END)  # the rest of the slice is compacted away
+                return WalkEnd(position, Ending.END)  # the rest of the slice is compacted away
             if limit >= log_file.size:
-                return judged(log_file, pause)
+                return classify_tail(log_file, pause)
             limit, more = min(position + more, log_file.size), 2 * more
 
     def _is_sound(self, log_file: LogFile, position: int) -> bool:
@@ -278,7 +279,7 @@ class _Reading:
                 return end.ending != Ending.END
         return False
 
-    def _pass_damage(self, part: SegmentSlice, pause: Pause, damage: CorruptionError) -> None:
+    def _pass_damage(self, part: SegmentSlice, pause: WalkEnd, damage: CorruptionError) -> None:
         """Go on at the next intact batch of the slice, or raise."""
         span = SegmentSpan(part.path, None, part.next_offset)
         with open_log_file(part.path, self._files) as log_file:

@@ -12,8 +12,8 @@ from stratalog.records.columns import (
     COLUMN_NAMES,
     DEFAULT_COLUMNS,
     RECORD_COLUMNS,
+    DecodedColumns,
     Selection,
-    Taken,
     column_mask,
     records_of,
 )
@@ -132,7 +132,7 @@ class LogRows(ArrowStream):
                         record.headers,
                     )
 
-    def _columns(self, each: PartitionView, selection: Selection) -> Iterator[Taken]:
+    def _columns(self, each: PartitionView, selection: Selection) -> Iterator[DecodedColumns]:
         again, end = _view_again(each), self._end
         bound = each.view.bound(self._isolation)  # what a later look shows is not asked for
         bound = bound if end is None else min(bound, end)

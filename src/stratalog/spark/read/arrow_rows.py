@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from stratalog.records.arrow import HEADERS_TYPE, ArrowBatches, arrow_schema
 from stratalog.records.arrow_values import int32_array
-from stratalog.records.columns import Taken, column_mask
+from stratalog.records.columns import DecodedColumns, column_mask
 from stratalog.records.layout import Column
 from stratalog.spark.options.columns import COLUMNS
 from stratalog.types import TopicPartition
@@ -42,7 +42,7 @@ class SparkBatches:
             [pa.field(name, field.type) for name, field in zip(names, schema, strict=True)]
         )
 
-    def of(self, taken: Taken, place: TopicPartition | None) -> Iterator[pa.RecordBatch]:
+    def of(self, taken: DecodedColumns, place: TopicPartition | None) -> Iterator[pa.RecordBatch]:
         topic, partition = (None, None) if place is None else place
         for batch in self._batches.of(taken, {"topic": topic, "partition": partition}):
             columns = batch.columns

@@ -1,8 +1,8 @@
 """A segment's data file, opened to be read through windows.
 
-A window is a part of the file in memory: mapped where that pays, read into a buffer elsewhere. Mapped memory
-of a file that its owner cuts short is deadly to touch, so whoever looks into a window does it through the
-kernel, with ``guarded=window.guarded``, and falls back to ``Window.read_from`` when the kernel lost it.
+A window is a part of the file in memory: mapped where that pays, read into a buffer elsewhere. Touching
+mapped memory of a file that its owner truncates kills the process. So a window is read through the kernel,
+with ``guarded=window.guarded``; if the kernel finds the mapping lost, ``Window.read_from`` reads the rest.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from stratalog.errors import StorageError
@@ -31,13 +31,22 @@ _MAPPED_SIZE_MIN: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """One open data file. ``size`` is what it was when opened: what is appended later is not read."""
+    """One open data file. ``size`` is its size when it was opened: what is appended later is not read."""
 
     path: str
     file: ReadableFile
     size: int
     base_offset: int | None  # None where the name does not tell
     is_v07: bool
+    part_of: LogFile | None = None  # the whole file, where only its beginning is read
+
+    def up_to(self, limit: int) -> LogFile:
+        """Return the file as if it ended at ``limit``, a batch's end."""
+        return self if limit >= self.size else replace(self, size=limit, part_of=self)
+
+    @property
+    def whole(self) -> LogFile:
+        return self if self.part_of is None else self.part_of
 
     @property
     def folder(self) -> str:
@@ -49,8 +58,8 @@ class LogFile:
         return parse_partition_dir(os.path.basename(self.folder))
 
     def map(self) -> memoryview:
-        """The whole file as a read-only buffer over the page cache. Who cuts the file short while
-        the buffer is read kills the process (SIGBUS): never map what another may still truncate."""
+        """Return the whole file as a read-only buffer over the page cache. A process that reads it while the
+        file is truncated is killed (SIGBUS): read it through the kernel, with ``guarded``."""
         return self.file.map(0, self.size)
 
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from stratalog.errors import CorruptionError
 from stratalog.records import kernel
-from stratalog.records.columns import Pause
+from stratalog.records.columns import WalkEnd
 from stratalog.records.layout import INT32_MAX, INT64_MAX, ROW_WIDTH, Check, Ending, Reason, Row
 from stratalog.storage.files.filesystem import ReadableFile
 from stratalog.storage.segment.find import places_from
@@ -40,7 +40,7 @@ class SegmentScan:
     next_offset: int
     first_timestamp: int | None
     #: How the walk ended, and where: at the end of the file, or at what is no batch.
-    pause: Pause
+    pause: WalkEnd
     #: Whether there are batches further above the segment's first offset than its indexes can say. They
     #: have no entries there.
     overflows: bool
@@ -64,18 +64,20 @@ def scan_segment(
     seen: RowsSeen | None = None,
     follower: int | None = None,
 ) -> SegmentScan:
-    """Walk the batches of a segment from its start up to ``size_bytes``. What is wrong is no error
-    here: the walk ends in front of it, and says so. ``follower`` is where the next segment starts."""
+    """Walk the batches of a segment from its start up to ``size_bytes``. Damage is not an error here: the
+    walk ends before it, and the result says so. ``follower`` is where the next segment starts. The end is not
+    classified: recovery searches the tail by rules of its own (``tail_verdict``)."""
     log_file = LogFile(file.path, file, size_bytes, base_offset, is_v07=False)
     walker = _Walker(base_offset, limits, check, expected_offset, seen)
 
-    def walk(start: int) -> Pause:
+    def walk(start: int) -> WalkEnd:
         *_, pause = walk_windows(
             log_file,
             walker.step,
             max_batch_bytes=INT32_MAX,
             reads_all=bool(check & Check.CRC),
             start=start,
+            classifies=False,
         )
         return pause
 
@@ -136,7 +138,7 @@ class _Walker:
         self._seen = seen
         self._rows = memoryview(array("q", bytes(8 * ROW_WIDTH * _ROWS_AT_ONCE)))
 
-    def step(self, window: Window, at: int) -> Pause:
+    def step(self, window: Window, at: int) -> WalkEnd:
         rows = self._rows
         while True:
             try:
@@ -145,21 +147,21 @@ class _Walker:
                     self._check, self._expected, INT32_MAX, guarded=window.guarded,
                 )  # fmt: skip
             except BufferError:
-                return Pause(at, Ending.LOST)
+                return WalkEnd(at, Ending.LOST)
             if held:
                 refused = self._take(rows, held, window)
                 if refused is not None:
                     return refused
             if ending != Ending.FULL:
-                return Pause(reached, Ending(ending), Reason(reason))
+                return WalkEnd(reached, Ending(ending), Reason(reason))
             at = reached
 
-    def _take(self, rows: memoryview, held: int, window: Window) -> Pause | None:
+    def _take(self, rows: memoryview, held: int, window: Window) -> WalkEnd | None:
         if rows[(held - 1) * ROW_WIDTH + Row.LAST_OFFSET] == INT64_MAX:
             at = (held - 1) * ROW_WIDTH
             refused = None if held == 1 else self._take(rows, held - 1, window)
             # A log behind it would end at an offset that no file can hold.
-            return refused or Pause(rows[at + Row.POSITION], Ending.CORRUPT, Reason.OFFSET_RANGE)
+            return refused or WalkEnd(rows[at + Row.POSITION], Ending.CORRUPT, Reason.OFFSET_RANGE)
         if self.first_timestamp is None:
             self.first_timestamp = rows[Row.MAX_TIMESTAMP]
         taken, reason = held, int(Reason.NONE)
@@ -182,7 +184,7 @@ class _Walker:
             distance = rows[at + Row.LAST_OFFSET] - self.index.base_offset
             self.meets_overflow = distance > INT32_MAX
             detail = f"an offset is {distance} above the segment's" if self.meets_overflow else None
-            return Pause(rows[at + Row.POSITION], Ending.CORRUPT, Reason(reason), detail)
+            return WalkEnd(rows[at + Row.POSITION], Ending.CORRUPT, Reason(reason), detail)
         return None
 
     def pass_overflow(self) -> None:

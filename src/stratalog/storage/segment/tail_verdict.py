@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from stratalog.records import kernel
-from stratalog.records.columns import Pause
+from stratalog.records.columns import WalkEnd
 from stratalog.records.layout import BATCH_HEADER_SIZE, LOG_OVERHEAD, MAGIC_AT, Reason
 from stratalog.storage.files.filesystem import ReadableFile
 
@@ -77,7 +77,7 @@ class Verdict(NamedTuple):
         return self.sound_position is not None or not self.may_cut
 
 
-def judge_tail(file: ReadableFile, pause: Pause, size_bytes: int, base_offset: int) -> Verdict:
+def judge_tail(file: ReadableFile, pause: WalkEnd, size_bytes: int, base_offset: int) -> Verdict:
     """Judge the bytes from where a walk over the segment at ``base_offset`` came to its end up to
     ``size_bytes``: the next batch was to be there, and is not."""
     start = pause.position

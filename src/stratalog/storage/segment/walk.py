@@ -1,8 +1,8 @@
 """Walk a log file window by window: the part that scan, count and verify share.
 
 Each of them steps over a window with a kernel call of its own; this module loads the windows, makes them
-larger for a batch that does not fit, and tells a torn tail at the end of the file from one at the end of a
-window.
+larger for a batch that does not fit, distinguishes a torn tail at the end of the file from one at the end of
+a window, and a torn tail from a wrong size.
 """
 
 from __future__ import annotations
@@ -11,28 +11,29 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from stratalog.errors import CorruptionError
-from stratalog.records.columns import Pause
+from stratalog.records.columns import WalkEnd
 from stratalog.records.layout import LOG_OVERHEAD, SIZE_AT, V07_LENGTH_SIZE, Ending, Reason
 from stratalog.storage.segment.log_file import LogFile, Window
+from stratalog.storage.segment.torn_tail import classify_tail
 from stratalog.types import Progress
 
 __all__ = ["FileEnd", "Hop", "Step", "entry_size", "walk_windows"]
 
-#: Goes over a window from a position in it and says where it stopped and why. Where the window is lost,
-#: LOST and the position up to which everything was taken in: it goes on from there, and nothing comes twice.
-Step = Callable[[Window, int], Pause]
+#: Walks a window from a position in it, and returns where it stopped and why. If the mapping is lost: LOST,
+#: and the position up to which everything was taken in; the walk goes on from there, and nothing comes twice.
+Step = Callable[[Window, int], WalkEnd]
 
-#: Goes on from a position of the file without a window as far as it can, and says how far it came.
+#: Goes on from a position of the file without a window as far as it can, and returns how far it came.
 Hop = Callable[[int], int]
 
 
 @dataclass(frozen=True, slots=True)
 class FileEnd:
-    """How a file ended: where, and what lies behind that place unread."""
+    """How a file ended: where, and how much of it was not read."""
 
     path: str
     size: int
-    pause: Pause
+    pause: WalkEnd
 
     @property
     def is_clean(self) -> bool:
@@ -55,12 +56,14 @@ def walk_windows(
     progress: Progress | None = None,
     reads_all: bool = False,
     start: int = 0,
-) -> Iterator[Pause]:
-    """Take ``step`` over the file from ``start`` on. Yields every pause that is FULL, so that the caller
-    may empty what it fills, and last the pause that ends the file; positions are the file's.
+    classifies: bool = True,
+) -> Iterator[WalkEnd]:
+    """Take ``step`` over the file from ``start`` on. Yield every stop that is FULL, so that the caller may
+    empty what it fills, and last the end of the file; positions are the file's.
 
-    Before each window but the first, ``hop`` may go on by itself. ``reads_all``: the steps look at
-    every byte, and leave nothing out by its header.
+    Before each window but the first, ``hop`` may go on by itself. ``reads_all``: the steps look at every
+    byte, and skip nothing by its header. The end is CORRUPT if a batch that seems cut off hides intact ones
+    (``classify_tail``); without ``classifies`` it is INCOMPLETE, and the caller decides.
     """
     window = Window(log_file, reads_all=reads_all)
     window.load(start)
@@ -69,7 +72,7 @@ def walk_windows(
         pause = step(window, at)
         position = window.position + pause.position
         if pause.ending == Ending.LOST:
-            # Cut short, or failing, under the mapping: reading says which, and how far it still goes.
+            # Truncated, or failing, under the mapping: reading tells which, and how far it still goes.
             window.read_from(position)
             at = 0
             continue
@@ -78,7 +81,8 @@ def walk_windows(
             at = pause.position
             continue
         if window.is_last or pause.ending == Ending.CORRUPT:
-            yield _in_file(pause, window)
+            end = _in_file(pause, window)
+            yield classify_tail(log_file.whole, end) if classifies else end
             return
         try:
             wanted = entry_size(window, pause.position, log_file.is_v07)
@@ -91,7 +95,7 @@ def walk_windows(
             yield _zero_tail(log_file, position)
             return
         if wanted is not None and wanted > max_batch_bytes:
-            yield Pause(
+            yield WalkEnd(
                 position, Ending.CORRUPT, Reason.SIZE_TOO_LARGE,
                 f"a batch of {wanted} bytes is above max_batch_bytes={max_batch_bytes}",
             )  # fmt: skip
@@ -104,12 +108,12 @@ def walk_windows(
         at = 0
 
 
-def _in_file(pause: Pause, window: Window) -> Pause:
-    return Pause(window.position + pause.position, pause.ending, pause.reason, pause.detail)
+def _in_file(pause: WalkEnd, window: Window) -> WalkEnd:
+    return WalkEnd(window.position + pause.position, pause.ending, pause.reason, pause.detail)
 
 
 def entry_size(window: Window, at: int, is_v07: bool) -> int | None:
-    """The size that the entry at ``at`` says it has; None where the window does not show it."""
+    """Return the size that the entry at ``at`` says it has; None if the window ends before it."""
     size_at, overhead = (0, V07_LENGTH_SIZE) if is_v07 else (SIZE_AT, LOG_OVERHEAD)
     if at + overhead > window.length:
         return None
@@ -117,16 +121,16 @@ def entry_size(window: Window, at: int, is_v07: bool) -> int | None:
     return int.from_bytes(field, "big", signed=True) + overhead
 
 
-def _zero_tail(log_file: LogFile, position: int) -> Pause:
+def _zero_tail(log_file: LogFile, position: int) -> WalkEnd:
     """Zeros to the end of a window: a tail only if they go on to the end of the file."""
     window = Window(log_file)
     at = position
     while True:
         window.read_from(at)
         if _any_set(window):
-            return Pause(position, Ending.CORRUPT, Reason.SIZE_TOO_SMALL)
+            return WalkEnd(position, Ending.CORRUPT, Reason.SIZE_TOO_SMALL)
         if window.is_last:
-            return Pause(position, Ending.INCOMPLETE, Reason.ZERO_TAIL)
+            return WalkEnd(position, Ending.INCOMPLETE, Reason.ZERO_TAIL)
         at += window.length
 
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from stratalog.errors import CorruptionError, StorageError
 from stratalog.records import kernel
-from stratalog.records.columns import Pause, RegionDecoder, Selection, Taken
+from stratalog.records.columns import DecodedColumns, RegionDecoder, Selection, WalkEnd
 from stratalog.records.layout import (
     CONTROL_MASK,
     INT32_MAX,
@@ -46,7 +46,7 @@ def read_columns(
     start: int | None = None,
     end: int | None = None,
     again: Callable[[], LogView] | None = None,
-) -> Iterator[Taken]:
+) -> Iterator[DecodedColumns]:
     """Columns of the records from ``start`` (the log's start) up to ``end`` (as far as the isolation
     lets see). CorruptionError at a damaged batch, after what stands before it. ``again`` looks anew,
     where segments may be replaced while they are read."""
@@ -73,7 +73,7 @@ def _read_regions(
     offset: int,
     bound: int,
     again: Callable[[], LogView] | None,
-) -> Iterator[Taken]:
+) -> Iterator[DecodedColumns]:
     """Columns whenever they are full; what is left stands in the decoder."""
     max_batch_bytes = decoder.selection.max_batch_bytes
     relook = Relook(again)
@@ -124,7 +124,9 @@ def _check_next(view: LogView, done: _Done, read: LogRead, offset: int) -> None:
         raise corruption(Reason.OFFSET_ORDER, position).located(path=read.region.file.path)
 
 
-def _decode(read: LogRead, decoder: RegionDecoder) -> Iterator[tuple[Taken | None, int, int]]:
+def _decode(
+    read: LogRead, decoder: RegionDecoder
+) -> Iterator[tuple[DecodedColumns | None, int, int]]:
     """Whole batches of one region into columns; with each step the offset and the position in the file
     after what is done."""
     region = read.region
@@ -155,10 +157,10 @@ def _decode(read: LogRead, decoder: RegionDecoder) -> Iterator[tuple[Taken | Non
 
 def _decode_run(
     decoder: RegionDecoder, data: bytes, start: int, stop: int, position_base: int
-) -> Iterator[Taken]:
+) -> Iterator[DecodedColumns]:
     """Decode whole batches; columns whenever they are full."""
     while True:
-        pause: Pause = decoder.decode(data, start, stop, position_base=position_base)
+        pause: WalkEnd = decoder.decode(data, start, stop, position_base=position_base)
         if pause.ending == Ending.FULL:
             yield decoder.take()
             start = pause.position

@@ -34,7 +34,7 @@ from stratalog.storage.segment.log_file import LogFile
 from stratalog.storage.segment.scan import SegmentScan, scan_segment
 from stratalog.storage.segment.sealed import SealedSegment
 from stratalog.storage.segment.sparse_index import IndexLimits
-from stratalog.storage.segment.torn_tail import judged
+from stratalog.storage.segment.torn_tail import classify_tail
 from stratalog.storage.segment.txn_index import AbortedTxn
 from stratalog.storage.views.log_view import LogView, SegmentList
 
@@ -211,7 +211,7 @@ def _damage(segment: SealedSegment, found: SegmentScan, file_size: int) -> Corru
     that seems cut off while sound ones follow it."""
     path = segment.path(FileKind.LOG)
     log_file = LogFile(path, segment.log, file_size, segment.base_offset, is_v07=False)
-    pause = judged(log_file, found.pause)
+    pause = classify_tail(log_file, found.pause)
     if pause.ending == Ending.CORRUPT:
         return pause.error().located(path=path)
     # Headers alone were read, and no CRC covers a size: one that is wrong passes for the end.

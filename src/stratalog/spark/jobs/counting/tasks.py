@@ -9,7 +9,7 @@ from typing import Final
 from stratalog.inspect.count.within import count_within
 from stratalog.inspect.file.count import FileCount, count_file
 from stratalog.inspect.range.bounds import Bounds
-from stratalog.records.columns import Pause
+from stratalog.records.columns import WalkEnd
 from stratalog.records.compression import DECOMPRESSED_SIZE_MAX_DEFAULT
 from stratalog.records.layout import BATCH_SIZE_MAX_DEFAULT, Ending
 from stratalog.spark.jobs.counting.batch_stats import BatchStats, HeaderStats
@@ -126,6 +126,6 @@ def merge_parts(parts: Sequence[CountedPart]) -> FileCount | None:
     )
 
 
-def _is_met(part: FilePart, pause: Pause) -> bool:
+def _is_met(part: FilePart, pause: WalkEnd) -> bool:
     """Whether the walk came out exactly where the next part begins."""
     return pause.ending == Ending.END and pause.position == part.end
