@@ -59,7 +59,7 @@ def test_the_last_stable_offset_is_the_read_only_view_s(golden):
     for source in sources(golden):
         if source.segments[-1].endswith(".kafka"):
             continue
-        view = open_view(source.folder, OsFileSystem(), log_start=source.log_start, now_ms=0).view
+        view = open_view(source.folder, OsFileSystem(), log_start=source.log_start).view
         ends = partition_ends(source, stable=True)
         assert ends == PartitionEnds(view.log_start, view.log_end, view.last_stable_offset)
 

@@ -340,7 +340,7 @@ def test_golden_directory_is_not_changed(tmp_path, name):
 
 def test_folder_without_segments_is_an_empty_log():
     file_system = memory("/logs/a-0")
-    found = open_view("/logs/a-0", file_system, log_start=7, now_ms=0)
+    found = open_view("/logs/a-0", file_system, log_start=7)
     assert (found.view.log_start, found.view.log_end, found.damage) == (7, 7, None)
     assert folder_trace("/logs/a-0", file_system) == ()
 
@@ -362,10 +362,10 @@ def test_segment_that_vanishes_is_looked_for_again():
         logs.create("a")
         logs.append("a", ["x"])
     vanishing = Vanishing(file_system)
-    assert open_view("/logs/a-0", vanishing, now_ms=0).view.log_end == 1
+    assert open_view("/logs/a-0", vanishing).view.log_end == 1
     vanishing.left = 99
     with pytest.raises(StorageError, match="gone while the folder was read"):
-        open_view("/logs/a-0", vanishing, now_ms=0)
+        open_view("/logs/a-0", vanishing)
 
 
 @pytest.mark.parametrize("fault", [Fault.EIO, Fault.EMFILE])

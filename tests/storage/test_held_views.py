@@ -123,7 +123,7 @@ def test_a_view_of_another_process_is_old_or_new_and_never_both(
     expected = read(log.view)
 
     def look() -> LogView:
-        return open_view(str(tmp_path), OsFileSystem(), config=log.config, now_ms=T).view
+        return open_view(str(tmp_path), OsFileSystem(), config=log.config).view
 
     held, other = look(), look()
     for view in (held, other):
@@ -192,7 +192,7 @@ def test_a_swap_between_any_two_openings_of_a_reader_elsewhere(
     fill(tmp_path)
     log = opened(tmp_path)
     files = Watched()
-    view = open_view(str(tmp_path), files, config=log.config, now_ms=T).view
+    view = open_view(str(tmp_path), files, config=log.config).view
     segment = view.segments[1]
     expected = LOOKS[part](log.segments[1])
     if has_log:

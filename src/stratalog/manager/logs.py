@@ -299,7 +299,6 @@ class Logs:
             log_start=directory.log_starts.of(place),
             clean_end=clean_ends.of(directory.root, place),
             config=self._catalogue.config(place.topic),
-            now_ms=self._clock.now_ms(),
         )
         return PartitionView(place, *found, again=lambda: self._look([place])[0])
 

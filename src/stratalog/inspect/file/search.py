@@ -3,6 +3,11 @@
 An index has no CRC: it may be left from a crash, belong to another log, be cut or flipped, and beside a live
 broker its file is longer than its entries. So an entry is a hint. It is believed only where the log has the
 batch that it names; where it has not, the headers are read from the segment's first byte on.
+
+``Segment.find_offset`` answers the same for a log that is open. It differs in what it believes: the index was
+checked as a whole when the segment was opened, so the entry that fits best is taken, and a read checks the
+neighbours of its first batch once. Here nothing was checked before, so the place is one entry earlier, and
+what follows is decoded in order.
 """
 
 from __future__ import annotations
@@ -93,7 +98,7 @@ class SegmentSearch:
         for each in range(slot, max(slot - _TRIES, -1), -1):
             position = offset_entry_at(entries, each, self.base_offset).position
             place = self._batch_at(position)
-            if place is not None and _first_offset(place) <= offset:
+            if place is not None and place.first_offset <= offset:
                 return position
         return 0
 
@@ -159,7 +164,7 @@ class SegmentSearch:
         if place is None or place.position != position or place.last_offset < place.base_offset:
             return None
         behind = self.span.next_offset
-        is_ours = self.base_offset <= _first_offset(place) and (
+        is_ours = self.base_offset <= place.first_offset and (
             behind is None or place.last_offset < behind
         )
         return place if is_ours else None
@@ -184,7 +189,7 @@ class SegmentSearch:
             place = find_offset(self.file, self.position_before(offset), self.size, offset)
         except CorruptionError:
             return None
-        if place is None or _first_offset(place) > offset or place.max_timestamp != time:
+        if place is None or place.first_offset > offset or place.max_timestamp != time:
             return None
         return place
 
@@ -227,8 +232,3 @@ class SegmentSearch:
         made = rebuild_index(self.file, self.base_offset, IndexLimits(), self.size)
         self._offsets = bytes(made.offsets)
         return self._offsets
-
-
-def _first_offset(place: BatchPlace) -> int:
-    """What is known of a batch's first offset: of a wrapper, that its last is not below it."""
-    return place.base_offset if place.base_offset >= 0 else place.last_offset

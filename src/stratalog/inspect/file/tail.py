@@ -1,7 +1,12 @@
-"""Where the last segment of a partition ends, walked once and from then on only behind what is known.
+"""Find where the last segment of a partition ends: once from the index, later only from what is known.
 
-Its owner may write to it at this very moment, cut it, or put another in its place. What was walked is
-believed again only where the last batch of it still lies where it lay, with the same header.
+Its owner may append to it, truncate it or replace it meanwhile. What was walked before is believed only if
+the last batch is still at its position, with the same header.
+
+``open_view`` (storage.views.read_only) finds the same end for a log that it is going to read. It walks the
+whole segment with ``scan_segment``, because it needs an index of what it found; here the walk starts at the
+last entry of the index, or where the last walk ended, and builds nothing. The rules for what the end is are
+shared: ``classify_tail``, ``is_sound_at`` and ``clean_end``.
 """
 
 from __future__ import annotations

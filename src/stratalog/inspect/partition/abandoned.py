@@ -1,5 +1,8 @@
 """Segments that were begun and given up, as readers find them before a writer has cleaned up.
 
+The rule is ``storage.segment.abandoned``; this module decides for which segments of a listing it is worth
+asking.
+
 A roll for which there is no room is taken back, and the segment before it goes on. A power cut may bring the
 name of the new one back: an empty file, whose name says that the log begins anew at an offset that the one
 before it holds already. By names alone everything behind that offset would be missing, and the log end there.

@@ -23,6 +23,7 @@ from stratalog.inspect.partition.sources import PartitionSource, with_fresh_list
 from stratalog.records.layout import Reason
 from stratalog.storage.files.filesystem import FileStat, FileSystem, OsFileSystem
 from stratalog.storage.names import parse_data_name
+from stratalog.storage.producers.open_transactions import last_stable_offset
 from stratalog.storage.segment.txn_index import AbortedTxn
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ class EndsCache:
         if source.visible_end is not None:
             end = min(end, source.visible_end)
         start = min(self._start(source), end)
-        last_stable = end if unstable is None else max(min(unstable, end), start)
+        last_stable = last_stable_offset(unstable, start, end)
         damage = _damage(source, tail)
         if damage is None and last_stable < end:
             damage = self._hidden_damage(source, last_stable)

@@ -1,4 +1,8 @@
-"""Log start offsets: what a checkpoint says was deleted, although its bytes may still be there."""
+"""Log start offsets: what a checkpoint says was deleted, although its bytes may still be there.
+
+A log directory that is open has the same in ``manager.root.directory.Checkpoint``, which also writes it. Here
+any number of directories are asked about, most of them not ours.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The first offset of a time, as Kafka's own look-up has it: exact, and from few bytes."""
+"""The first offset of a time in files that any process may write to: exact, and from few bytes.
+
+The same for a log that is open is ``storage.views.time_lookup``, which says what differs.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,10 @@ from stratalog.inspect.file.skip_by_time import ends_before
 from stratalog.inspect.file.span import SegmentSpan, segment_spans
 from stratalog.inspect.partition.ends import EndsCache, partition_ends
 from stratalog.inspect.partition.sources import PartitionSource, with_fresh_listing
-from stratalog.records.columns import RegionDecoder, Selection
-from stratalog.records.layout import INT64_MAX, Check, Column, Ending
+from stratalog.records.layout import INT64_MAX
 from stratalog.storage.files.filesystem import FileSystem, OsFileSystem
-from stratalog.storage.segment.find import BatchPlace, find_time
+from stratalog.storage.segment.batch_at import first_of_time as first_of_time_in
+from stratalog.storage.segment.find import find_time
 
 __all__ = ["first_of_time", "offset_for_time"]
 
@@ -65,29 +68,10 @@ def _in_segment(
         end = search.size if limit is None else limit
         try:
             for place in find_time(search.file, position, end, time_ms):
-                found = _in_batch(search, place, time_ms, start)
+                data = search.file.read(place.position, place.size_bytes)
+                found = first_of_time_in(data, place, time_ms, start)
                 if found is not None:
-                    return found
+                    return found.offset
         except CorruptionError as error:
             raise error.located(path=span.path) from None
     return None
-
-
-def _in_batch(search: SegmentSearch, place: BatchPlace, time_ms: int, start: int) -> int | None:
-    """The first offset of a batch with this time or a later one."""
-    decoder = RegionDecoder(
-        Selection(
-            columns=Column.OFFSET,
-            start=start,
-            start_time=time_ms,
-            check=Check.INCLUDE_CONTROL,
-            max_batch_bytes=place.size_bytes,
-        )
-    )
-    data = search.file.read(place.position, place.size_bytes)
-    pause = decoder.decode(data, 0, len(data), position_base=place.position)
-    if pause.ending != Ending.END:
-        raise pause.error().located(position=place.position)
-    if not decoder.rows:
-        return None
-    return memoryview(decoder.take().buffers[Column.OFFSET][0]).cast("B").cast("q")[0]

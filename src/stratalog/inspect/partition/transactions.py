@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from stratalog.inspect.file.span import segment_spans
 from stratalog.inspect.file.tail import SegmentTail, walk_tail
 from stratalog.inspect.partition.source_segments import sealed_segment
 from stratalog.inspect.partition.sources import PartitionSource
 from stratalog.storage.files.filesystem import FileSystem
-from stratalog.storage.producers.rebuild import Replay, aborted_by_segment, rebuild_producers
+from stratalog.storage.producers.rebuild import Replay, aborted_by_segment, producers_for_reader
 from stratalog.storage.producers.snapshot_files import SnapshotFiles
 from stratalog.storage.producers.states import ProducerStates
 from stratalog.storage.replace.settle import read_settled
@@ -17,8 +15,6 @@ from stratalog.storage.segment.sealed import SealedSegment
 from stratalog.storage.segment.txn_index import AbortedTxn
 
 __all__ = ["FollowedTransactions", "aborted_in_sealed"]
-
-_NEVER_MS: Final = 2**62
 
 
 def aborted_in_sealed(
@@ -56,22 +52,13 @@ class FollowedTransactions:
         self._replay = Replay(self._states, start=base_offset, aborted=self.aborted.append)
 
     def _load(self, source: PartitionSource, end: int) -> None:
-        """The state before the last segment, from a snapshot and what lies behind that."""
+        """Load the state before the last segment, from a snapshot and the batches after it."""
         folder = source.folder
         names = read_settled(self._file_system, folder).names
+        snapshots = SnapshotFiles(self._file_system, folder, names.files.values())
         segments = _sealed_segments(source, self._file_system)
-        first = segments[0].base_offset if segments else end
         try:
-            rebuild_producers(
-                self._states,
-                SnapshotFiles(self._file_system, folder, names.files.values()),
-                segments,
-                min(max(source.log_start, first), end),
-                end,
-                now_ms=0,
-                ttl_ms=_NEVER_MS,
-                keep=True,
-            )
+            producers_for_reader(self._states, snapshots, segments, source.log_start, end)
         finally:
             for segment in segments:
                 segment.close()

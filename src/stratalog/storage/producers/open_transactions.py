@@ -13,7 +13,12 @@ from typing import NamedTuple
 
 from stratalog.storage.segment.txn_index import AbortedTxn
 
-__all__ = ["CompletedTxn", "Transactions"]
+__all__ = ["CompletedTxn", "Transactions", "last_stable_offset"]
+
+
+def last_stable_offset(first_unstable: int | None, start: int, end: int) -> int:
+    """Return the last stable offset of a log that a reader sees from ``start`` up to ``end``."""
+    return end if first_unstable is None else max(min(first_unstable, end), start)
 
 
 class CompletedTxn(NamedTuple):

@@ -21,9 +21,16 @@ from stratalog.storage.segment.segment import Segment
 from stratalog.storage.segment.txn_index import AbortedTxn
 from stratalog.types import Bytes
 
-__all__ = ["Replay", "aborted_by_segment", "marker_in", "rebuild_producers"]
+__all__ = [
+    "Replay",
+    "aborted_by_segment",
+    "marker_in",
+    "producers_for_reader",
+    "rebuild_producers",
+]
 
 _ROWS_AT_ONCE: Final = 1024
+_NEVER_MS: Final = 2**62
 
 
 def marker_in(batch: Bytes) -> ControlRecord | None:
@@ -95,6 +102,22 @@ def rebuild_producers(
     if replayed_from < end:
         _replay_segments(states, segments, max(replayed_from, start), end)
     states.map_end_offset = end
+
+
+def producers_for_reader(
+    states: ProducerStates,
+    snapshots: SnapshotFiles,
+    segments: Sequence[Segment],
+    log_start: int,
+    end: int,
+) -> None:
+    """Rebuild the state before ``end`` for a process that does not own the log: no producer expires, and
+    nothing is deleted."""
+    first = segments[0].base_offset if segments else end
+    start = min(max(log_start, first), end)
+    rebuild_producers(
+        states, snapshots, segments, start, end, now_ms=0, ttl_ms=_NEVER_MS, keep=True
+    )
 
 
 def aborted_by_segment(segments: Sequence[Segment]) -> dict[int, tuple[AbortedTxn, ...]]:

@@ -30,8 +30,8 @@ READ_SIZE: Final = 4096 + BATCH_HEADER_SIZE
 
 
 class BatchPlace(NamedTuple):
-    """Where a batch lies, and what one must know to skip or take it. Of a wrapper (magic 0 and 1)
-    the first offset stands only inside: it is -1."""
+    """Where a batch lies, and what is needed to skip or to take it. The first offset of a wrapper (magic 0
+    and 1) is only in its contents: ``base_offset`` is -1."""
 
     position: int
     size_bytes: int
@@ -42,6 +42,11 @@ class BatchPlace(NamedTuple):
     @property
     def end_position(self) -> int:
         return self.position + self.size_bytes
+
+    @property
+    def first_offset(self) -> int:
+        """What the header tells of the first offset; of a wrapper, that it is not above its last."""
+        return self.base_offset if self.base_offset >= 0 else self.last_offset
 
 
 def find_offset(file: ReadableFile, position: int, limit: int, offset: int) -> BatchPlace | None:

@@ -19,7 +19,7 @@ from stratalog.storage.segment.find import BatchPlace, places_from
 if TYPE_CHECKING:
     from stratalog.storage.segment.segment import Segment
 
-__all__ = ["check_last_batch", "check_sound", "first_offset", "last_and_expected", "last_in_order"]
+__all__ = ["check_last_batch", "check_sound", "last_and_expected", "last_in_order"]
 
 
 def check_last_batch(segment: Segment) -> BatchPlace | None:
@@ -53,17 +53,12 @@ def last_and_expected(segment: Segment, limit: int) -> tuple[BatchPlace | None, 
     return _walk(segment, 0, limit)
 
 
-def first_offset(place: BatchPlace) -> int:
-    """What is known of a batch's first offset: of a wrapper, that its last is not below it."""
-    return place.base_offset if place.base_offset >= 0 else place.last_offset
-
-
 def _walk(segment: Segment, start: int, limit: int) -> tuple[BatchPlace | None, int]:
     expected = following = segment.base_offset
     last = None
     for last in places_from(segment.log, start, limit):
         expected = following
-        if first_offset(last) < expected:
+        if last.first_offset < expected:
             raise corruption(Reason.OFFSET_ORDER, last.position)
         following = last.last_offset + 1
     return last, expected

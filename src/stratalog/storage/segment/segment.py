@@ -119,7 +119,8 @@ class Segment(ABC):
         return StorageError(detail, path=self.path(FileKind.LOG), errno=errno.ENOENT)
 
     def find_offset(self, offset: int, limit: int | None = None) -> BatchPlace | None:
-        """The first batch that reaches ``offset``, among those that start before ``limit``."""
+        """Return the first batch that reaches ``offset``, among those that start before ``limit``. For files
+        whose indexes were never checked, see ``SegmentSearch.position_before``."""
         end = self.size_bytes if limit is None else limit
         try:
             start, named = self.index.places_of(offset)

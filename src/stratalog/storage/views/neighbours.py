@@ -8,7 +8,7 @@ from stratalog.records.reasons import corruption
 from stratalog.storage.names import FileKind
 from stratalog.storage.segment.batch_at import offsets_behind
 from stratalog.storage.segment.log_file import LogFile
-from stratalog.storage.segment.neighbours import check_sound, first_offset, last_and_expected
+from stratalog.storage.segment.neighbours import check_sound, last_and_expected
 from stratalog.storage.segment.segment import Segment
 from stratalog.storage.views.log_view import LogView
 
@@ -23,7 +23,7 @@ def expected_at(view: LogView, offset: int) -> int:
     if found is None:
         return -1
     number, place = found
-    has_gap = first_offset(place) > offset
+    has_gap = place.first_offset > offset
     if has_gap:
         # Also the segments that the look-up has passed: the last batch of one may be the one.
         for each in range(max(view.segments.floor(offset), 0), number):

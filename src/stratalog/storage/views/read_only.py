@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from stratalog.errors import CorruptionError, StorageError, UsageError
 from stratalog.records.layout import Check, Ending, Reason
@@ -17,7 +17,8 @@ from stratalog.records.reasons import corruption
 from stratalog.storage.files.filesystem import FileStat, FileSystem
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.names import FileKind, segment_file_name
-from stratalog.storage.producers.rebuild import Replay, aborted_by_segment, rebuild_producers
+from stratalog.storage.producers.open_transactions import last_stable_offset
+from stratalog.storage.producers.rebuild import Replay, aborted_by_segment, producers_for_reader
 from stratalog.storage.producers.snapshot_files import SnapshotFiles
 from stratalog.storage.producers.states import ProducerStates
 from stratalog.storage.replace.folder import FolderNames
@@ -40,8 +41,6 @@ from stratalog.storage.views.log_view import LogView, SegmentList
 
 __all__ = ["FolderView", "check_format", "folder_trace", "open_view"]
 
-_NEVER_MS: Final = 2**62
-
 
 class FolderView(NamedTuple):
     """A log without its writer. Where the last segment goes on behind ``damage``, and not behind what
@@ -58,7 +57,6 @@ def open_view(
     log_start: int = 0,
     clean_end: CleanEnd | None = None,
     config: LogConfig | None = None,
-    now_ms: int,
 ) -> FolderView:
     """The partition in ``folder`` as it is now. The high watermark is the end: who replicates it
     elsewhere is not known here. A damaged middle shows when it is read. ``clean_end`` is where a clean
@@ -67,12 +65,12 @@ def open_view(
     limits = IndexLimits(config.index_interval_bytes, config.segment_index_bytes)
     for _ in range(LISTINGS_MAX - 1):
         try:
-            return _open(folder, file_system, limits, log_start, clean_end, now_ms)
+            return _open(folder, file_system, limits, log_start, clean_end)
         except StorageError as error:
             # Retention may take a segment away between the listing and the opening.
             if error.errno != errno.ENOENT:
                 raise
-    return _open(folder, file_system, limits, log_start, clean_end, now_ms)
+    return _open(folder, file_system, limits, log_start, clean_end)
 
 
 def check_format(folder: str, file_system: FileSystem) -> None:
@@ -124,7 +122,6 @@ def _open(
     limits: IndexLimits,
     log_start: int,
     clean_end: CleanEnd | None,
-    now_ms: int,
 ) -> FolderView:
     settled = read_settled(file_system, folder)
     check_segment_files(folder, settled.entries)
@@ -161,11 +158,7 @@ def _open(
     # its aborted transactions, the files may know nothing yet.
     producers = ProducerStates()
     snapshots = SnapshotFiles(file_system, folder, names.files.values())
-    first = min(max(log_start, segments[0].base_offset), last.base_offset)
-    rebuild_producers(
-        producers, snapshots, segments, first, last.base_offset,
-        now_ms=now_ms, ttl_ms=_NEVER_MS, keep=True,
-    )  # fmt: skip
+    producers_for_reader(producers, snapshots, segments, log_start, last.base_offset)
     aborted: list[AbortedTxn] = []
     replay = Replay(producers, start=last.base_offset, aborted=aborted.append)
     found_end = scan_segment(
@@ -183,7 +176,7 @@ def _open(
     start = min(max(log_start, segments[0].base_offset), log_end)
     producers.on_high_watermark(log_end)
     unstable = producers.first_unstable_offset(log_end)
-    stable = log_end if unstable is None else max(min(unstable, log_end), start)
+    stable = last_stable_offset(unstable, start, log_end)
     view = LogView(SegmentList(segments), start, log_end, last.size_bytes, log_end, stable)
     return FolderView(view, excess or _damage(last, found_end, file_size))
 

@@ -1,27 +1,25 @@
-"""Offsets by time: the first record of a time or later, and the record with the largest time."""
+"""Offsets by time in a log that is open: the first record of a time or later, and the largest time.
+
+The same for files that any process may write to is ``inspect.partition.offset_for_time``. The two differ in
+what they believe. Here segments were opened with their indexes checked, and know their largest timestamp, so
+one segment is searched, as in Kafka. There no index is believed that the log does not bear out, and no
+segment is opened to learn its largest timestamp. What is found in a batch is the same
+(``batch_at.first_of_time``).
+"""
 
 from __future__ import annotations
 
-from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from stratalog.errors import CorruptionError
 from stratalog.records import kernel
-from stratalog.records.columns import decode_records
-from stratalog.records.compression import Decompressor
 from stratalog.records.layout import (
-    APPEND_TIME_MASK,
-    ATTRIBUTES_AT,
-    BASE_TIMESTAMP_AT,
     BATCH_HEADER_SIZE,
-    CODEC_MASK,
     INT64_MIN,
-    LEADER_EPOCH_AT,
     MAGIC_AT,
-    RECORD_COUNT_AT,
 )
-from stratalog.records.reasons import corruption
 from stratalog.storage.names import FileKind
+from stratalog.storage.segment.batch_at import TimedOffset, first_of_time
 from stratalog.storage.segment.find import READ_SIZE, BatchPlace
 from stratalog.storage.segment.segment import Segment
 from stratalog.storage.views.log_view import LogView
@@ -30,21 +28,6 @@ __all__ = ["TimedOffset", "find_largest_time", "find_time"]
 
 # What a named tuple's own function does, without that function.
 _new: Final = tuple.__new__
-
-# Of a batch of magic 2: leader epoch, attributes, base timestamp, and the number of records.
-_HEADER: Final = Struct(
-    f">{LEADER_EPOCH_AT}xi{ATTRIBUTES_AT - LEADER_EPOCH_AT - 4}xh"
-    f"{BASE_TIMESTAMP_AT - ATTRIBUTES_AT - 2}xq{RECORD_COUNT_AT - BASE_TIMESTAMP_AT - 8}xi"
-)
-assert _HEADER.size == BATCH_HEADER_SIZE
-
-
-class TimedOffset(NamedTuple):
-    """A record by its offset, with the timestamp that readers see and the epoch that wrote it."""
-
-    offset: int
-    timestamp: int
-    leader_epoch: int
 
 
 def find_time(view: LogView, timestamp: int) -> TimedOffset | None:
@@ -108,7 +91,7 @@ def _at_length(view: LogView, segment: Segment, timestamp: int) -> TimedOffset |
     for place in segment.find_time(timestamp, start):
         if place.last_offset >= view.log_end:
             break
-        found = _in_batch(segment, place, segment.read_batch(place), timestamp, start)
+        found = _in_batch(segment, place, timestamp, start)
         if found is not None:
             return found
     return None
@@ -126,51 +109,18 @@ def find_largest_time(view: LogView) -> TimedOffset | None:
     if best is None:
         return None
     for place in best.find_time(largest, best.base_offset):
-        data = best.read_batch(place)
-        if data[MAGIC_AT] == 0:
+        if best.log.read(place.position + MAGIC_AT, 1) == b"\0":
             return None  # its messages cannot have one
-        found = _in_batch(best, place, data, largest, best.base_offset)
+        found = _in_batch(best, place, largest, best.base_offset)
         if found is not None or largest < 0:
             return found
     return None
 
 
 def _in_batch(
-    segment: Segment, place: BatchPlace, data: bytes, timestamp: int, start: int
+    segment: Segment, place: BatchPlace, timestamp: int, start: int
 ) -> TimedOffset | None:
-    """The first record of a batch with at least this timestamp, at ``start`` or behind it."""
-    if data[MAGIC_AT] < 2:
-        return _in_messages(data, timestamp, start)
-    epoch, attributes, base_timestamp, count = _HEADER.unpack_from(data)
-    base = place.base_offset
-    records: bytes | memoryview = data
-    first, end = BATCH_HEADER_SIZE, place.size_bytes
     try:
-        if attributes & CODEC_MASK:
-            payload = memoryview(data)[BATCH_HEADER_SIZE:]
-            records = Decompressor().decompress(attributes & CODEC_MASK, payload)
-            first, end = 0, len(records)
-        shows_append_time = attributes & APPEND_TIME_MASK
-        delta, found = kernel.find_timestamp(
-            records,
-            first,
-            end,
-            count,
-            base_timestamp,
-            INT64_MIN if shows_append_time else timestamp,
-            start - base if start > base else 0,
-        )
-        if delta == -2:
-            raise corruption(found, 0)
+        return first_of_time(segment.read_batch(place), place, timestamp, start)
     except CorruptionError as error:
-        raise error.located(position=place.position, path=segment.path(FileKind.LOG)) from None
-    if delta < 0:
-        return None
-    return TimedOffset(base + delta, place.max_timestamp if shows_append_time else found, epoch)
-
-
-def _in_messages(data: bytes, timestamp: int, start: int) -> TimedOffset | None:
-    for record in decode_records(data):
-        if record.offset >= start and record.timestamp >= timestamp:
-            return TimedOffset(record.offset, record.timestamp, -1)
-    return None
+        raise error.located(path=segment.path(FileKind.LOG)) from None

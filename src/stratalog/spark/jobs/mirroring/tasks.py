@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from stratalog.clock import SYSTEM_CLOCK
 from stratalog.errors import (
     CorruptionError,
     OffsetOrderError,
@@ -230,7 +229,6 @@ class _Follower:
                 source.folder,
                 self._files,
                 log_start=source.log_start,
-                now_ms=SYSTEM_CLOCK.now_ms(),
             )
         return self._view
 
