@@ -107,7 +107,7 @@ def test_topic_that_compresses_anew_takes_many_small_records(tmp_path, codec):
 
 
 def test_refusal_that_nobody_foresaw_has_true_rows(tmp_path, monkeypatch):
-    monkeypatch.setattr("stratalog.cli.record_target._Doubts.may_refuse", lambda *_: False)
+    monkeypatch.setattr("stratalog.manager.write.acceptance.Acceptance.is_certain", lambda *_: True)
     done = run(
         "produce", tmp_path, "-t", "t", "-i", "ndjson", "-c", "cleanup.policy=compact",
         stdin=lines(key=None),

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
-from stratalog.cli.record_lines import RecordFields, RecordLine
+from stratalog.cli.record_lines import RecordLine
 from stratalog.errors import InvalidRecordError, UsageError
 from stratalog.manager.logs import Logs
-from stratalog.manager.write.batches import batch_options, fit_sizes
+from stratalog.manager.write.acceptance import Acceptance
 from stratalog.manager.write.records import PartitionChoice
-from stratalog.records.builder import BATCH_BYTES
-from stratalog.storage.admission.rules import AppendRules
-from stratalog.storage.log_config import LogConfig
 
 __all__ = ["PARTITIONS_MAX", "RecordTarget", "very_many"]
 
 #: A new topic gets no more than so many by itself: a wrong number must not fill the disk with folders.
 PARTITIONS_MAX: Final = 1000
-
-#: What a record and a header have besides their bytes, at most: lengths, deltas, attributes.
-_RECORD_BYTES: Final = 36
-_HEADER_BYTES: Final = 10
-_CHARACTER_BYTES: Final = 4
-#: So near to the edge of what a topic takes, a time may be over it when the record is appended.
-_TIME_MARGIN_MS: Final = 60_000
 
 
 def very_many(partition: int) -> str:
@@ -38,9 +27,9 @@ def very_many(partition: int) -> str:
 class RecordTarget:
     """The topic that records go to.
 
-    Of an append into several partitions some may be done when another is refused: a record that the topic
-    may refuse is therefore appended alone, and its line known. What the topic got is asked of its logs:
-    they know it also where an append was cut short.
+    An append to several partitions may have written some of them when another one refuses a record. So a
+    record that the topic may refuse is appended alone, and an error names its line. What was written is read
+    from the ends of the logs: they are right also after an append that failed.
     """
 
     def __init__(self, topic: str, partition: int | None, compression: str) -> None:
@@ -60,9 +49,9 @@ class RecordTarget:
         if self._partition is None:
             lines, error = self._with_partitions(logs, lines)
             self._place(logs, lines)
-        doubts = _Doubts(logs.topic(self._topic).config, self._compression, logs.now_ms())
-        for some in _apart(lines, doubts):
-            self._append(logs, some, doubts.batch_bytes)
+        acceptance = Acceptance(logs.topic(self._topic).config, self._compression, logs.now_ms())
+        for some in _apart(lines, acceptance):
+            self._append(logs, some, acceptance.batch_bytes)
         if error is not None:
             raise error
 
@@ -143,44 +132,11 @@ def _refused(lines: list[RecordLine], error: InvalidRecordError) -> UsageError:
     return UsageError(f"line {first}: " + (str(error) if what is None else f"the record {what}"))
 
 
-class _Doubts:
-    """Tells the records that a topic takes for sure from those that it may refuse."""
-
-    def __init__(self, config: LogConfig, compression: str, now_ms: int) -> None:
-        rules = AppendRules.of(config)
-        options = batch_options(compression, None, BATCH_BYTES)
-        if rules.codec:  # the log compresses anew what came without
-            options = replace(options, codec=rules.codec)
-        #: Batches of this size are never too large, whatever is in them.
-        self.batch_bytes = fit_sizes(config, options).batch_bytes
-        self._needs_key = rules.needs_key
-        self._takes_any_time = rules.append_time
-        self._now_ms = now_ms
-        self._earliest = now_ms - rules.before_max_ms + _TIME_MARGIN_MS
-        self._latest = now_ms + rules.after_max_ms - _TIME_MARGIN_MS
-
-    def may_refuse(self, fields: RecordFields) -> bool:
-        if self._needs_key and fields.get("key") is None:
-            return True
-        time_ms = fields.get("timestamp", self._now_ms)
-        if not self._takes_any_time and not self._earliest <= time_ms <= self._latest:
-            return True
-        return _size_max(fields) > self.batch_bytes
-
-
-def _size_max(fields: RecordFields) -> int:
-    """No less than a record takes in a batch."""
-    size = _RECORD_BYTES + len(fields.get("key") or b"") + len(fields.get("value") or b"")
-    for key, value in fields.get("headers") or ():
-        size += _HEADER_BYTES + _CHARACTER_BYTES * len(key) + len(value or b"")
-    return size
-
-
-def _apart(lines: list[RecordLine], doubts: _Doubts) -> Iterator[list[RecordLine]]:
-    """The lines in their order, together; each that may be refused alone."""
+def _apart(lines: list[RecordLine], acceptance: Acceptance) -> Iterator[list[RecordLine]]:
+    """Yield the lines in their order, together; each one that may be refused alone."""
     begin = 0
     for at, line in enumerate(lines):
-        if doubts.may_refuse(line.fields):
+        if not acceptance.is_certain(line.fields):
             if begin < at:
                 yield lines[begin:at]
             yield [line]

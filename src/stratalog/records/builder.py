@@ -8,7 +8,7 @@ is put together here.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -43,6 +43,7 @@ __all__ = [
     "build_batch",
     "compress_in_place",
     "empty_batch",
+    "record_size_max",
     "refuse_row",
     "rows_of_records",
 ]
@@ -240,3 +241,19 @@ def _binary(parts: Sequence[bytes | None]) -> tuple[bytes | None, array[int], by
             )
         ends.append(total)
     return bytes(valid), ends, b"".join(part for part in parts if part is not None), 0
+
+
+#: What a record and a header take besides their bytes, at most: lengths, deltas, attributes, a count.
+_RECORD_OVERHEAD_MAX: Final = 36
+_HEADER_OVERHEAD_MAX: Final = 10
+_UTF8_BYTES_MAX: Final = 4
+
+
+def record_size_max(
+    key: bytes | None, value: bytes | None, headers: Iterable[tuple[str, bytes | None]]
+) -> int:
+    """Return a size that the record does not exceed in a batch, without encoding it."""
+    size = _RECORD_OVERHEAD_MAX + len(key or b"") + len(value or b"")
+    for name, content in headers:
+        size += _HEADER_OVERHEAD_MAX + _UTF8_BYTES_MAX * len(name) + len(content or b"")
+    return size

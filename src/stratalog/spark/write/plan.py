@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
-from stratalog.errors import StorageError, UsageError
+from stratalog.errors import UsageError
 from stratalog.spark.options.columns import COLUMNS
 from stratalog.spark.options.write_options import WriteOptions
 from stratalog.storage.config_kinds import text_of
 from stratalog.storage.files.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.log_config import LogConfig
-from stratalog.storage.names import is_marked_partition_dir, parse_partition_dir
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from stratalog.manager.root.topic_file import TopicEntry
-
-__all__ = ["SinkPlan", "check_sink_schema", "plan_sink", "topic_configs"]
+__all__ = ["SinkPlan", "check_sink_schema", "plan_sink"]
 
 _HEADERS: Final = "array<struct<key:string,value:binary>>"
 #: The columns that are written, and the types that each may have.
@@ -116,31 +112,17 @@ def _check_configs(topic: str, known: LogConfig | None, wanted: LogConfig) -> No
 def plan_sink(options: WriteOptions, file_system: FileSystem | None = None) -> SinkPlan:
     """The plan for what is in the directory now. A topic that comes meanwhile with another number of
     partitions is noticed by the commit, before anything is written."""
-    files = file_system or OsFileSystem()
-    numbers: dict[str, set[int]] = {}
-    try:
-        entries = files.list_dir(options.root)
-    except StorageError as error:
-        if error.errno != errno.ENOENT:
-            raise
-        entries = []
-    for entry in entries:
-        place = parse_partition_dir(entry.name)
-        if entry.is_dir and place is not None and not is_marked_partition_dir(entry.name):
-            numbers.setdefault(place.topic, set()).add(place.partition)
-    topics = _topics_of(options.root, files)
-    for name, known in topics.items():
-        # What a process died at while it made it: the commit makes the rest first.
-        if known.plan is not None:
-            numbers.setdefault(name, set()).update(known.topic.partitions)
-    counts = {topic: max(each) + 1 for topic, each in numbers.items()}
+    # Imported here: tasks do not need it.
+    from stratalog.manager.root.topic_listing import list_topics
+
+    partitions, configs = list_topics(options.root, file_system or OsFileSystem())
+    counts = {topic: max(numbers) + 1 for topic, numbers in partitions.items()}
     if options.topic is not None:
         counts = {topic: each for topic, each in counts.items() if topic == options.topic}
-    configs = {name: known.topic.config for name, known in topics.items()}
     plan = SinkPlan(options, counts, configs)
     if options.topic in counts:
         plan.check_topic(options.topic)
-        _check_complete(options, counts[options.topic], numbers[options.topic])
+        _check_complete(options, counts[options.topic], partitions[options.topic])
     return plan
 
 
@@ -152,17 +134,3 @@ def _check_complete(options: WriteOptions, count: int, numbers: set[int]) -> Non
             f"partition {min(missing)} of topic {options.topic!r} is not in {options.root}: which one "
             "a key goes to cannot be told"
         )
-
-
-def topic_configs(root: str, files: FileSystem) -> dict[str, LogConfig]:
-    """The configs of the topics that the directory's own file knows."""
-    return {name: entry.topic.config for name, entry in _topics_of(root, files).items()}
-
-
-def _topics_of(root: str, files: FileSystem) -> Mapping[str, TopicEntry]:
-    """What the directory's own file says of its topics."""
-    from stratalog.manager.root.topic_file import TopicFile
-
-    file = TopicFile(files, root)
-    file.read()
-    return file.entries

@@ -18,6 +18,7 @@ from stratalog.inspect.partition.sources import PartitionSource, Paths
 from stratalog.inspect.range.plan import plan_range
 from stratalog.manager.logs import open_logs
 from stratalog.manager.root.lock_wait import wait_for_lock
+from stratalog.manager.root.topic_listing import topic_configs
 from stratalog.spark.jobs.mirroring.tasks import (
     Copied,
     Mirroring,
@@ -31,7 +32,6 @@ from stratalog.spark.jobs.run.run_tasks import cores_of, run_tasks
 from stratalog.spark.jobs.run.targets import refuse_within
 from stratalog.spark.jobs.run.task_errors import OnError, in_plain_words, tell
 from stratalog.spark.jobs.run.watching import ticking
-from stratalog.spark.write.plan import topic_configs
 from stratalog.storage.files.filesystem import FileSystem
 from stratalog.storage.files.object_store import is_uri
 from stratalog.storage.names import LOG_SUFFIX, V07_SUFFIX, partition_dir_name
