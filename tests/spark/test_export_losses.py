@@ -102,10 +102,12 @@ def test_export_had_no_way_on_after_retention(spark: Any, tmp_path: Path) -> Non
         "late-0: offsets 0 to 0 were deleted before they were exported",
         "t-0: offsets 5 to 6 were deleted before they were exported",
     )
-    with pytest.raises(UsageError, match=f"{lost[0]}; --allow-loss goes on without"):
+    with pytest.raises(UsageError, match=f"{lost[0]}; allow_loss=True continues without them"):
         export()
     planned = export(dry_run=True)
-    assert planned.warnings == tuple(f"{each}; --allow-loss goes on without" for each in lost)
+    assert planned.warnings == tuple(
+        f"{each}; allow_loss=True continues without them" for each in lost
+    )
     assert [(row.topic, row.start_offset) for row in planned.partitions] == [("late", 1), ("t", 7)]
     report = export(allow_loss=True)
     assert report.warnings == lost

@@ -212,7 +212,7 @@ def test_a_dry_run_of_a_mirror_tells_what_a_run_would_refuse(
     (warning,) = mirror(spark, path, copy, dry_run=True).warnings
     assert "offsets 100 to 149 were deleted before they were copied" in warning
     assert mirror(spark, path, copy, dry_run=True, allow_loss=True).warnings == ()
-    with pytest.raises(StratalogError, match="--allow-loss"):
+    with pytest.raises(StratalogError, match="allow_loss=True"):
         mirror(spark, path, copy)
 
 

@@ -421,7 +421,7 @@ def test_mirror_refuses_what_is_no_copy_and_what_is_lost(spark, make_log, tmp_pa
     make_log(20, first=65)
     with stratalog.open(path) as logs:
         logs.delete_records("orders", 0, 75)
-    with pytest.raises(UsageError, match="--allow-loss"):
+    with pytest.raises(UsageError, match="allow_loss=True"):
         jobs.mirror(spark, path, target)
     assert jobs.mirror(spark, path, target, allow_loss=True).records >= 10
     assert [each.offset for each in records_of(target, "orders")][-1] == 84

@@ -135,7 +135,7 @@ def test_records_that_a_copy_holds_outlive_the_end_of_an_emptied_source(tmp_path
     log_of(tmp_path / "source", v2(3, 4))
     with stratalog.open(path) as logs:
         logs.delete_records("orders", 0, 5)
-    assert "--allow-loss" in str(mirrored(path, target).refused)
+    assert "allow_loss=True" in str(mirrored(path, target).refused)
     assert len(values(target)) == 3
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 import click
 
 from stratalog.cli.examples import WithExamples
+from stratalog.cli.option_words import with_options
 from stratalog.cli.reporter import INTERRUPTED, IO_REFUSED, exit_code_of
 from stratalog.cli.terminal import forget_stdout, printable
 from stratalog.errors import StratalogError
@@ -77,7 +78,7 @@ def _fill_closed_streams() -> None:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"stratalog: {printable(text)}\n")
+    sys.stderr.write(f"stratalog: {printable(with_options(text))}\n")
 
 
 def _say_unwritable(error: OSError) -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from stratalog.cli.option_words import with_options
 from stratalog.cli.terminal import cut, printable, table_width
 from stratalog.errors import (
     CorruptionError,
@@ -156,7 +157,7 @@ class Reporter:
 
     def _say(self, text: str) -> None:
         self.erase_progress()
-        sys.stderr.write(printable(text) + "\n")
+        sys.stderr.write(printable(with_options(text)) + "\n")
         sys.stderr.flush()
 
 

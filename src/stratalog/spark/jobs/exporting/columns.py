@@ -13,8 +13,10 @@ from stratalog.errors import UsageError
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["DECODINGS", "SOURCE_COLUMNS", "decoded"]
+__all__ = ["COUNTED", "DECODINGS", "SOURCE_COLUMNS", "decoded"]
 
+#: The observation that counts the records which are written.
+COUNTED: Final = "stratalog export"
 DECODINGS: Final = ("binary", "text", "json")
 SOURCE_COLUMNS: Final = (
     "topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers",

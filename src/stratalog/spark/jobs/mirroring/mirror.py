@@ -180,7 +180,7 @@ class _MirrorJob:
             )
         if there.start < there.end < ends.start and not self._allow_loss:
             lost = f"{place}: offsets {there.end} to {ends.start - 1} were deleted before they were copied"
-            self.losses += (f"{lost}; --allow-loss goes on without",)
+            self.losses += (f"{lost}; allow_loss=True continues without them",)
         size = 0
         if start < ends.end:
             size = plan_range(source, start, ends.end, self._files).size_bytes

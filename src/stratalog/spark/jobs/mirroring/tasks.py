@@ -171,7 +171,7 @@ class _Follower:
             if target.start < target.end and not self._mirroring.allow_loss:
                 raise UsageError(
                     f"{self._item.place}: offsets {offset} to {view.log_start - 1} were deleted from "
-                    "the source before they were copied; --allow-loss goes on without"
+                    "the source before they were copied; allow_loss=True continues without them"
                 )
             offset = view.log_start
         self._idle_rounds += 1
