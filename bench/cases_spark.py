@@ -68,12 +68,12 @@ def scan_against_parquet(setup: Setup) -> Workload:
     )
 
 
-def lane(here: World) -> None:
+def read_columns(here: World) -> None:
     noop(scan(here.spark, here.log, columns=["key", "value"]))
 
 
 @case(
-    "spark-lane-kafka",
+    "spark-columns-kafka",
     work="the same through stratalog.spark.scan, key and value",
     unit="rows/s",
     peer="Spark's Kafka source, key and value",
@@ -81,14 +81,14 @@ def lane(here: World) -> None:
     pinned=False,
     rounds_max=3,
 )
-def lane_against_kafka(setup: Setup) -> Workload:
+def columns_against_kafka(setup: Setup) -> Workload:
     here = world(setup)
     peer = here.read_kafka
-    return against(here, lambda: lane(here), lambda: noop(peer().select("key", "value")))
+    return against(here, lambda: read_columns(here), lambda: noop(peer().select("key", "value")))
 
 
 @case(
-    "spark-lane-parquet",
+    "spark-columns-parquet",
     work="the same through stratalog.spark.scan, key and value",
     unit="rows/s",
     peer="the same columns from zstd Parquet",
@@ -96,12 +96,12 @@ def lane_against_kafka(setup: Setup) -> Workload:
     pinned=False,
     rounds_max=5,
 )
-def lane_against_parquet(setup: Setup) -> Workload:
+def columns_against_parquet(setup: Setup) -> Workload:
     here = world(setup)
     path = here.parquet
     return against(
         here,
-        lambda: lane(here),
+        lambda: read_columns(here),
         lambda: noop(here.spark.read.parquet(path).select("key", "value")),
     )
 

@@ -47,7 +47,7 @@ def test_everything_works_without_a_word_of_registration(tmp_path):
     ]  # fmt: skip
     assert found["values"] == sorted(f"value {number}" for number in range(500))
     assert (found["counted"], found["streamed"]) == (501, 501)
-    assert found["lane"] == 200
+    assert found["scanned"] == 200
     check_conditions(found["conditions"])
     again = found["jobs"].pop("export again")
     assert not again

@@ -306,12 +306,12 @@ def test_times_are_instants_also_where_a_session_calls_others_timestamps(
     of_session("spark.sql.session.timeZone", "Europe/Berlin")
     where = f"timestamp >= timestamp '{START}Z' + interval 590 seconds"
     read = spark.read.format("stratalog").load(path).where(where)
-    lane = scan(spark, path, where=where)
-    assert lane.schema == read.schema
-    assert rows(lane.selectExpr("topic", "offset", "cast(timestamp as string)")) == rows(
+    scanned = scan(spark, path, where=where)
+    assert scanned.schema == read.schema
+    assert rows(scanned.selectExpr("topic", "offset", "cast(timestamp as string)")) == rows(
         read.selectExpr("topic", "offset", "cast(timestamp as string)")
     )
-    assert lane.count() == 20
+    assert scanned.count() == 20
 
 
 def test_no_columns_at_all_are_refused(spark: Any, path: str) -> None:

@@ -49,7 +49,7 @@ def main(folder: str) -> dict[str, Any]:
     query.awaitTermination(120)
     found["streamed"] = spark.read.format("stratalog").load(f"{folder}/copy").count()
 
-    found["lane"] = scan(spark, logs, where="offset < 100", columns=["value"]).count()
+    found["scanned"] = scan(spark, logs, where="offset < 100", columns=["value"]).count()
     found["conditions"] = read_conditions(spark, logs)
     found["jobs"] = run_jobs(spark, logs, folder)
 

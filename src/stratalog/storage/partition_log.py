@@ -36,7 +36,7 @@ from stratalog.storage.log.retention import (
 )
 from stratalog.storage.log.rolling import roll
 from stratalog.storage.log.state import LogSettings, LogState, Watermark
-from stratalog.storage.log.sync_queue import Done, SyncQueue
+from stratalog.storage.log.sync_queue import OnSynced, SyncQueue
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.producers.states import Origin, ProducerEntry
 from stratalog.storage.recovery.load import load_log
@@ -270,7 +270,7 @@ class PartitionLog:
     def _reach(self, offset: int) -> None:
         flushing.reach(self._state, offset)
 
-    def when_synced(self, offset: int, done: Done) -> None:
+    def when_synced(self, offset: int, done: OnSynced) -> None:
         """Call ``done`` from another thread when everything below ``offset`` is on the disk, or with
         the error that keeps it from getting there. For those who must not wait."""
         self._state.guard.check()

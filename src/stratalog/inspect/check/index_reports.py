@@ -257,16 +257,16 @@ def nonempty_aborts(
     open_since: dict[int, int] = {}
     found: list[int] = []
 
-    def seen(rows: memoryview, count: int, _: Window) -> None:
+    def seen(headers: memoryview, count: int, _: Window) -> None:
         for at in range(0, count * ROW_WIDTH, ROW_WIDTH):
-            producer_id, attributes = rows[at + Row.PRODUCER_ID], rows[at + Row.ATTRIBUTES]
-            if rows[at + Row.MAGIC] < 2 or not attributes & TRANSACTIONAL_MASK:
+            producer_id, attributes = headers[at + Row.PRODUCER_ID], headers[at + Row.ATTRIBUTES]
+            if headers[at + Row.MAGIC] < 2 or not attributes & TRANSACTIONAL_MASK:
                 continue
-            offset = rows[at + Row.LAST_OFFSET]
+            offset = headers[at + Row.LAST_OFFSET]
             if attributes & CONTROL_MASK:
                 if open_since.pop(producer_id, None) is not None and offset in aborts:
                     found.append(offset)
-            elif rows[at + Row.RECORD_COUNT] > 0:
+            elif headers[at + Row.RECORD_COUNT] > 0:
                 open_since.setdefault(producer_id, offset)
 
     with open_log_file(path, file_system) as log_file:

@@ -38,14 +38,14 @@ from stratalog.storage.segment.index_entries import (
 from stratalog.storage.segment.scan import rebuild_index
 from stratalog.storage.segment.sparse_index import IndexLimits
 
-__all__ = ["Cut", "SegmentSearch"]
+__all__ = ["CutPoint", "SegmentSearch"]
 
 #: How many entries are tried, from the one that fits best backwards. Those of old brokers name an offset
 #: inside of their batch, so that the best may not do.
 _TRIES: Final = 3
 
 
-class Cut(NamedTuple):
+class CutPoint(NamedTuple):
     """Where a segment may be cut in two. What is below ``offset`` ends before ``end_position``, what is at
     or above it begins at ``position`` or behind it. A hint: who reads there looks."""
 
@@ -129,7 +129,7 @@ class SegmentSearch:
         """The position of the last batch that the offset index knows and the log has; 0: none."""
         return self.position_before(INT64_MAX)
 
-    def cuts(self, start: int, end: int, step: int) -> Iterator[Cut]:
+    def cuts(self, start: int, end: int, step: int) -> Iterator[CutPoint]:
         """Places between two positions, about ``step`` bytes apart: from the index, or from the headers
         where there is none. They rise; more is not known of them."""
         entries = self.offset_entries
@@ -151,7 +151,7 @@ class SegmentSearch:
             if not is_ahead or found.offset + 1 <= offset:
                 return
             offset, position = found.offset + 1, found.position
-            yield Cut(offset, max(before.position, start), behind.position)
+            yield CutPoint(offset, max(before.position, start), behind.position)
 
     def _batch_at(self, position: int) -> BatchPlace | None:
         """The batch at a position, by its header; None where there is none that belongs to the segment."""

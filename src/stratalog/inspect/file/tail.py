@@ -37,7 +37,7 @@ from stratalog.storage.segment.batch_at import is_sound_at
 from stratalog.storage.segment.clean_end import CleanEnd, find_excess, is_still_clean, last_batch_at
 from stratalog.storage.segment.log_file import LogFile, Window, open_log_file
 from stratalog.storage.segment.next_intact import next_intact
-from stratalog.storage.segment.scan import RowsSeen
+from stratalog.storage.segment.scan import HeadersSeen
 from stratalog.storage.segment.walk import FileEnd, walk_windows
 
 __all__ = [
@@ -48,7 +48,7 @@ __all__ = [
     "walk_tail",
 ]
 
-_ROWS_AT_ONCE: Final = 1024
+_HEADERS_AT_ONCE: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def find_tail(span: SegmentSpan, file_system: FileSystem, *, check_crc: bool = T
 def walk_tail(
     known: SegmentTail,
     file_system: FileSystem,
-    seen: RowsSeen | None = None,
+    seen: HeadersSeen | None = None,
     *,
     check_crc: bool = True,
 ) -> SegmentTail | None:
@@ -196,35 +196,35 @@ def _damage(log_file: LogFile, walk: _Walk, pause: WalkEnd) -> CorruptionError |
 class _Walk:
     """Steps over headers and remembers the last."""
 
-    def __init__(self, known: SegmentTail, seen: RowsSeen | None) -> None:
+    def __init__(self, known: SegmentTail, seen: HeadersSeen | None) -> None:
         self.next_offset = known.next_offset
         self.last_position = known.last_position
         #: The offset that was expected where the last batch begins.
         self.last_expected = known.last_expected if known.last_header else known.next_offset
         self._expected = known.next_offset
         self._seen = seen
-        self._rows = memoryview(array("q", bytes(8 * ROW_WIDTH * _ROWS_AT_ONCE)))
+        self._headers = memoryview(array("q", bytes(8 * ROW_WIDTH * _HEADERS_AT_ONCE)))
 
     def step(self, window: Window, at: int) -> WalkEnd:
-        rows = self._rows
+        headers = self._headers
         while True:
             try:
                 held, reached, ending, reason, expected = kernel.walk(
-                    window.data, at, window.length, rows,
+                    window.data, at, window.length, headers,
                     Check.ORDER, self._expected, INT32_MAX, guarded=window.guarded,
                 )  # fmt: skip
                 if held and self._seen is not None:
-                    self._seen(rows, held, window)
+                    self._seen(headers, held, window)
             except BufferError:
                 return WalkEnd(at, Ending.LOST)
             if held:
                 self.last_expected = (
                     self._expected
                     if held == 1
-                    else rows[(held - 2) * ROW_WIDTH + Row.LAST_OFFSET] + 1
+                    else headers[(held - 2) * ROW_WIDTH + Row.LAST_OFFSET] + 1
                 )
                 self._expected = self.next_offset = expected
-                last: int = rows[(held - 1) * ROW_WIDTH + Row.POSITION]
+                last: int = headers[(held - 1) * ROW_WIDTH + Row.POSITION]
                 self.last_position = window.position + last
             if ending != Ending.FULL:
                 return WalkEnd(reached, Ending(ending), Reason(reason))

@@ -18,7 +18,7 @@ from stratalog.types import NO_TIMESTAMP
 
 __all__ = ["LatestTime", "first_time"]
 
-_ROWS_AT_ONCE: Final = 1024
+_HEADERS_AT_ONCE: Final = 1024
 _MAX_TIMESTAMP: Final = Struct(f">{MAX_TIMESTAMP_AT}xq")
 
 
@@ -47,7 +47,7 @@ class LatestTime:
 
     def __init__(self) -> None:
         self.value: int | None = None
-        self._rows = array("q", bytes(8 * ROW_WIDTH * _ROWS_AT_ONCE))
+        self._headers = array("q", bytes(8 * ROW_WIDTH * _HEADERS_AT_ONCE))
 
     def note(self, time: int) -> None:
         if time != NO_TIMESTAMP and (self.value is None or time > self.value):
@@ -57,11 +57,11 @@ class LatestTime:
         """The batches of a part of a window that was walked already. BufferError where it is lost."""
         while at < limit:
             held, at, *_ = kernel.walk(
-                window.data, at, limit, memoryview(self._rows), guarded=window.guarded
+                window.data, at, limit, memoryview(self._headers), guarded=window.guarded
             )
             if not held:
                 return
-            self.note(max(self._rows[Row.MAX_TIMESTAMP : held * ROW_WIDTH : ROW_WIDTH]))
+            self.note(max(self._headers[Row.MAX_TIMESTAMP : held * ROW_WIDTH : ROW_WIDTH]))
 
     def note_header(self, header: bytearray) -> None:
         """A batch of magic 2, by its header."""

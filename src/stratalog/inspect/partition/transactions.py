@@ -7,7 +7,11 @@ from stratalog.inspect.file.tail import SegmentTail, walk_tail
 from stratalog.inspect.partition.source_segments import sealed_segment
 from stratalog.inspect.partition.sources import PartitionSource
 from stratalog.storage.files.filesystem import FileSystem
-from stratalog.storage.producers.rebuild import Replay, aborted_by_segment, producers_for_reader
+from stratalog.storage.producers.rebuild import (
+    ProducerReplay,
+    aborted_by_segment,
+    producers_for_reader,
+)
 from stratalog.storage.producers.snapshot_files import SnapshotFiles
 from stratalog.storage.producers.states import ProducerStates
 from stratalog.storage.replace.settle import read_settled
@@ -49,7 +53,7 @@ class FollowedTransactions:
         self.aborted: list[AbortedTxn] = []
         self.tail = SegmentTail(last.path, 0, base_offset)
         self._load(source, base_offset)
-        self._replay = Replay(self._states, start=base_offset, aborted=self.aborted.append)
+        self._replay = ProducerReplay(self._states, start=base_offset, aborted=self.aborted.append)
 
     def _load(self, source: PartitionSource, end: int) -> None:
         """Load the state before the last segment, from a snapshot and the batches after it."""

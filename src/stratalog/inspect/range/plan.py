@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from stratalog.errors import UsageError
-from stratalog.inspect.file.search import Cut, SegmentSearch
+from stratalog.inspect.file.search import CutPoint, SegmentSearch
 from stratalog.inspect.file.skip_by_time import ends_before
 from stratalog.inspect.file.span import SegmentSpan, segment_spans
 from stratalog.inspect.partition.ends import EndsCache
@@ -61,7 +61,7 @@ class SegmentSlice(NamedTuple):
     #: How large the file was: one of another size is another file, or the last one that grew.
     file_size: int = 0
     #: Where it may be cut in two.
-    cuts: tuple[Cut, ...] = ()
+    cuts: tuple[CutPoint, ...] = ()
 
     @property
     def size_bytes(self) -> int:

@@ -14,11 +14,11 @@ from stratalog.errors import StratalogError, UsageError
 from stratalog.storage.files.forks import fork_count
 from stratalog.storage.log.sync_pool import sync_pool
 
-__all__ = ["Done", "SyncQueue"]
+__all__ = ["OnSynced", "SyncQueue"]
 
 #: Called with None when everything is on the disk, or with the error that prevents it: by a thread of the
 #: pool, or by the thread that closes the log.
-Done = Callable[[StratalogError | None], None]
+OnSynced = Callable[[StratalogError | None], None]
 
 
 class SyncQueue:
@@ -29,13 +29,13 @@ class SyncQueue:
         self._reach = reach
         self._lock = threading.Lock()
         self._free = threading.Condition(self._lock)
-        self._pending: list[tuple[int, Done]] = []
+        self._pending: list[tuple[int, OnSynced]] = []
         self._server: threading.Thread | None = None
         self._is_added = False  # to the pool, and not yet served
         self._is_closed = False
         self._forks = fork_count()
 
-    def put(self, offset: int, done: Done) -> None:
+    def put(self, offset: int, done: OnSynced) -> None:
         """Call ``done`` when everything below ``offset`` is on the disk. Raise UsageError if the queue is
         closed: nothing would call it."""
         with self._lock:
@@ -69,7 +69,7 @@ class SyncQueue:
                 has_more = self._is_added
         return has_more
 
-    def _answer(self, taken: list[tuple[int, Done]]) -> None:
+    def _answer(self, taken: list[tuple[int, OnSynced]]) -> None:
         furthest = max(offset for offset, _ in taken)
         failure = self._failure(furthest)
         for offset, done in taken:

@@ -22,7 +22,7 @@ from stratalog.storage.segment.txn_index import AbortedTxn
 from stratalog.types import Bytes
 
 __all__ = [
-    "Replay",
+    "ProducerReplay",
     "aborted_by_segment",
     "marker_in",
     "producers_for_reader",
@@ -43,7 +43,7 @@ def marker_in(batch: Bytes) -> ControlRecord | None:
     return None
 
 
-class Replay:
+class ProducerReplay:
     """Takes the header rows of a walk over a segment and brings the producers' state up to date."""
 
     def __init__(
@@ -128,13 +128,13 @@ def aborted_by_segment(segments: Sequence[Segment]) -> dict[int, tuple[AbortedTx
     for number, segment in enumerate(segments):
         aborted: list[AbortedTxn] = []
         follower = segments[number + 1].base_offset if number + 1 < len(segments) else None
-        replay = Replay(states, start=segment.base_offset, aborted=aborted.append)
+        replay = ProducerReplay(states, start=segment.base_offset, aborted=aborted.append)
         _scan_headers(segment, replay, follower)
         found[segment.base_offset] = tuple(aborted)
     return found
 
 
-def _scan_headers(segment: Segment, replay: Replay, follower: int | None) -> None:
+def _scan_headers(segment: Segment, replay: ProducerReplay, follower: int | None) -> None:
     scan_segment(
         segment.log,
         segment.base_offset,
@@ -159,6 +159,6 @@ def _replay_segments(
         follower = segments[number + 1].base_offset if number + 1 < len(segments) else None
         if (end if follower is None else follower) <= start or segment.base_offset >= end:
             continue
-        replay = Replay(states, start=max(start, segment.base_offset), end=end)
+        replay = ProducerReplay(states, start=max(start, segment.base_offset), end=end)
         _scan_headers(segment, replay, follower)
     states.map_end_offset = end

@@ -28,7 +28,7 @@ from stratalog.storage.replace.folder import (
     SettlePlan,
     plan_orphans,
     plan_swaps,
-    plan_sweep,
+    plan_unfinished,
 )
 from stratalog.storage.replace.settle import check_segment_files, swapped_span
 from stratalog.storage.segment.abandoned import find_leftovers
@@ -164,7 +164,7 @@ class _Loader:
         self._has_failed_sync = any(entry.name == FAILED_SYNC for entry in entries)
         self._is_clean = self._is_clean and not self._has_failed_sync
         self._report.unknown_files = names.unknown
-        names = self._carry_out(names, plan_sweep(names))
+        names = self._carry_out(names, plan_unfinished(names))
         try:
             span = swapped_span(
                 self._file_system, self._folder, names, check=Check.CRC | Check.ORDER

@@ -15,7 +15,7 @@ from stratalog.storage.files.failed_sync import note_failed_sync, rewrite
 from stratalog.storage.files.file_copy import copy_range
 from stratalog.storage.files.filesystem import WritableFile
 from stratalog.storage.names import FileKind
-from stratalog.storage.producers.rebuild import Replay, rebuild_producers
+from stratalog.storage.producers.rebuild import ProducerReplay, rebuild_producers
 from stratalog.storage.producers.snapshot_files import SnapshotFiles
 from stratalog.storage.producers.states import ProducerStates
 from stratalog.storage.recovery.report import Cut, LoadOptions, LoadReport
@@ -76,7 +76,7 @@ class SegmentRecovery:
         producers = ProducerStates()
         self.rebuild(producers, list(before), base)
         aborted: list[AbortedTxn] = []
-        replay = Replay(producers, start=base, aborted=aborted.append)
+        replay = ProducerReplay(producers, start=base, aborted=aborted.append)
         epochs = EpochsFound([], latest=self._epochs.latest_epoch)
         check_epochs = EpochCheck(self._epochs.epoch_for_offset)
 

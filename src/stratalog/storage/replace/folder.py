@@ -22,7 +22,7 @@ from stratalog.storage.names import (
     segment_file_name,
 )
 
-__all__ = ["FolderNames", "SettlePlan", "plan_orphans", "plan_swaps", "plan_sweep"]
+__all__ = ["FolderNames", "SettlePlan", "plan_orphans", "plan_swaps", "plan_unfinished"]
 
 _KNOWN = frozenset(
     {
@@ -86,7 +86,7 @@ class SettlePlan:
         return bool(self.delete or self.rename)
 
 
-def plan_sweep(folder: FolderNames) -> SettlePlan:
+def plan_unfinished(folder: FolderNames) -> SettlePlan:
     """What goes without a question: deleted files, and replacements that were not finished.
 
     Replacements become ``.swap`` from the last to the first, after all of them were ``.cleaned``. So a

@@ -23,7 +23,7 @@ from stratalog.storage.names import (
     parse_partition_file,
     segment_file_name,
 )
-from stratalog.storage.replace.folder import FolderNames, plan_swaps, plan_sweep
+from stratalog.storage.replace.folder import FolderNames, plan_swaps, plan_unfinished
 
 __all__ = [
     "LISTINGS_MAX",
@@ -69,7 +69,7 @@ def read_settled(file_system: FileSystem, folder: str) -> SettledFolder:
             sleep(pause_s)
             continue
         try:
-            swept = names.without(plan_sweep(names))
+            swept = names.without(plan_unfinished(names))
             plan = plan_swaps(swept, *swapped_span(file_system, folder, swept))
         except StorageError as error:
             if error.errno != errno.ENOENT:

@@ -53,13 +53,13 @@ def is_batch_at(log_file: LogFile, position: int, offset: int, max_batch_bytes: 
     size = int.from_bytes(head[SIZE_AT:], "big", signed=True) + LOG_OVERHEAD
     if not LOG_OVERHEAD < size <= min(max_batch_bytes, log_file.size - position):
         return False
-    rows = memoryview(array("q", bytes(8 * ROW_WIDTH)))
+    headers = memoryview(array("q", bytes(8 * ROW_WIDTH)))
     data = log_file.file.read(position, size)
-    held, *_ = kernel.walk(data, 0, len(data), rows, Check.CRC)
+    held, *_ = kernel.walk(data, 0, len(data), headers, Check.CRC)
     if not held:
         return False
-    base_offset: int = rows[Row.BASE_OFFSET]
-    first: int = base_offset if base_offset >= 0 else rows[Row.LAST_OFFSET]
+    base_offset: int = headers[Row.BASE_OFFSET]
+    first: int = base_offset if base_offset >= 0 else headers[Row.LAST_OFFSET]
     return (log_file.base_offset or 0) <= first <= offset
 
 

@@ -23,12 +23,12 @@ from stratalog.storage.segment.log_file import LogFile, Window
 from stratalog.storage.segment.sparse_index import IndexLimits, SparseIndex
 from stratalog.storage.segment.walk import walk_windows
 
-__all__ = ["RowsSeen", "SegmentScan", "rebuild_index", "scan_segment"]
+__all__ = ["HeadersSeen", "SegmentScan", "rebuild_index", "scan_segment"]
 
-_ROWS_AT_ONCE: Final = 1024
+_HEADERS_AT_ONCE: Final = 1024
 
-#: Is shown every run of header rows, with how many there are, and where in the file the window begins.
-RowsSeen = Callable[[memoryview, int, Window], None]
+#: Called with headers of batches as rows of the kernel, how many there are, and the window that they are of.
+HeadersSeen = Callable[[memoryview, int, Window], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def scan_segment(
     *,
     check: Check,
     expected_offset: int | None = None,
-    seen: RowsSeen | None = None,
+    seen: HeadersSeen | None = None,
     follower: int | None = None,
 ) -> SegmentScan:
     """Walk the batches of a segment from its start up to ``size_bytes``. Damage is not an error here: the
@@ -123,7 +123,7 @@ class _Walker:
         limits: IndexLimits,
         check: Check,
         expected_offset: int | None,
-        seen: RowsSeen | None,
+        seen: HeadersSeen | None,
     ) -> None:
         self.index = SparseIndex(base_offset, limits)
         self.next_offset = base_offset
@@ -136,55 +136,57 @@ class _Walker:
         self._check = check
         self._expected = -1 if expected_offset is None else expected_offset
         self._seen = seen
-        self._rows = memoryview(array("q", bytes(8 * ROW_WIDTH * _ROWS_AT_ONCE)))
+        self._headers = memoryview(array("q", bytes(8 * ROW_WIDTH * _HEADERS_AT_ONCE)))
 
     def step(self, window: Window, at: int) -> WalkEnd:
-        rows = self._rows
+        headers = self._headers
         while True:
             try:
                 held, reached, ending, reason, self._expected = kernel.walk(
-                    window.data, at, window.length, rows,
+                    window.data, at, window.length, headers,
                     self._check, self._expected, INT32_MAX, guarded=window.guarded,
                 )  # fmt: skip
             except BufferError:
                 return WalkEnd(at, Ending.LOST)
             if held:
-                refused = self._take(rows, held, window)
+                refused = self._take(headers, held, window)
                 if refused is not None:
                     return refused
             if ending != Ending.FULL:
                 return WalkEnd(reached, Ending(ending), Reason(reason))
             at = reached
 
-    def _take(self, rows: memoryview, held: int, window: Window) -> WalkEnd | None:
-        if rows[(held - 1) * ROW_WIDTH + Row.LAST_OFFSET] == INT64_MAX:
+    def _take(self, headers: memoryview, held: int, window: Window) -> WalkEnd | None:
+        if headers[(held - 1) * ROW_WIDTH + Row.LAST_OFFSET] == INT64_MAX:
             at = (held - 1) * ROW_WIDTH
-            refused = None if held == 1 else self._take(rows, held - 1, window)
+            refused = None if held == 1 else self._take(headers, held - 1, window)
             # A log behind it would end at an offset that no file can hold.
-            return refused or WalkEnd(rows[at + Row.POSITION], Ending.CORRUPT, Reason.OFFSET_RANGE)
+            return refused or WalkEnd(
+                headers[at + Row.POSITION], Ending.CORRUPT, Reason.OFFSET_RANGE
+            )
         if self.first_timestamp is None:
-            self.first_timestamp = rows[Row.MAX_TIMESTAMP]
+            self.first_timestamp = headers[Row.MAX_TIMESTAMP]
         taken, reason = held, int(Reason.NONE)
         if self.passes_overflow:
-            self._note_times(rows, held)
+            self._note_times(headers, held)
         else:
-            taken, reason = self.index.note(rows, held, window.position)
+            taken, reason = self.index.note(headers, held, window.position)
         if taken:
-            self.last_position = window.position + rows[(taken - 1) * ROW_WIDTH + Row.POSITION]
+            self.last_position = window.position + headers[(taken - 1) * ROW_WIDTH + Row.POSITION]
             self.last_expected = (
                 self.next_offset
                 if taken == 1
-                else rows[(taken - 2) * ROW_WIDTH + Row.LAST_OFFSET] + 1
+                else headers[(taken - 2) * ROW_WIDTH + Row.LAST_OFFSET] + 1
             )
-            self.next_offset = rows[(taken - 1) * ROW_WIDTH + Row.LAST_OFFSET] + 1
+            self.next_offset = headers[(taken - 1) * ROW_WIDTH + Row.LAST_OFFSET] + 1
             if self._seen is not None:
-                self._seen(rows, taken, window)
+                self._seen(headers, taken, window)
         if taken < held:
             at = taken * ROW_WIDTH
-            distance = rows[at + Row.LAST_OFFSET] - self.index.base_offset
+            distance = headers[at + Row.LAST_OFFSET] - self.index.base_offset
             self.meets_overflow = distance > INT32_MAX
             detail = f"an offset is {distance} above the segment's" if self.meets_overflow else None
-            return WalkEnd(rows[at + Row.POSITION], Ending.CORRUPT, Reason(reason), detail)
+            return WalkEnd(headers[at + Row.POSITION], Ending.CORRUPT, Reason(reason), detail)
         return None
 
     def pass_overflow(self) -> None:
@@ -192,6 +194,6 @@ class _Walker:
         self.passes_overflow = True
         self._expected = self.next_offset
 
-    def _note_times(self, rows: memoryview, held: int) -> None:
+    def _note_times(self, headers: memoryview, held: int) -> None:
         for at in range(0, held * ROW_WIDTH, ROW_WIDTH):
-            self.index.note_times(rows[at + Row.MAX_TIMESTAMP], rows[at + Row.LAST_OFFSET])
+            self.index.note_times(headers[at + Row.MAX_TIMESTAMP], headers[at + Row.LAST_OFFSET])

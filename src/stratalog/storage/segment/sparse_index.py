@@ -120,14 +120,14 @@ class SparseIndex:
         return max(min(self.state[_OFFSET_SLOTS], self.state[_TIME_SLOTS]), 0)
 
     def note(
-        self, rows: memoryview | array[int], count: int, position_base: int
+        self, headers: memoryview | array[int], count: int, position_base: int
     ) -> tuple[int, int]:
-        """Take in ``count`` batches by their header rows. Answers the rows taken, and a Reason where
+        """Take in ``count`` batches by their headers. Answers the headers taken, and a Reason where
         a batch does not fit the segment."""
         state = self.state
         state[_POSITION_BASE] = position_base
         # The index of a sealed segment is a memoryview, and the kernel refuses it.
-        return kernel.note_batches(rows, count, state, self.offsets, self.times)  # type: ignore[arg-type]
+        return kernel.note_batches(headers, count, state, self.offsets, self.times)  # type: ignore[arg-type]
 
     def note_times(self, max_timestamp: int, offset: int) -> None:
         """Remember a largest timestamp that was learnt elsewhere than from batches."""

@@ -35,7 +35,7 @@ from stratalog.storage.views.refresh import Relook
 __all__ = ["read_columns"]
 
 _READ_BYTES: Final = 1 << 20
-_ROWS_AT_ONCE: Final = 256
+_HEADERS_AT_ONCE: Final = 256
 
 
 def read_columns(
@@ -77,7 +77,7 @@ def _read_regions(
     """Columns whenever they are full; what is left stands in the decoder."""
     max_batch_bytes = decoder.selection.max_batch_bytes
     relook = Relook(again)
-    done: _Done | None = None
+    done: _ReadUpTo | None = None
     while offset < bound:
         try:
             expected = offset if done is not None else expected_at(view, offset)
@@ -99,19 +99,19 @@ def _read_regions(
             raise StorageError(
                 f"the log was cut while it was read, at offset {offset}", path=read.region.file.path
             )
-        offset, done = reached, _Done(read.number, position)
+        offset, done = reached, _ReadUpTo(read.number, position)
     if done is not None:
         check_followed(view, *done, offset)
 
 
-class _Done(NamedTuple):
+class _ReadUpTo(NamedTuple):
     """Up to where a segment was read: its number in the view, and a position where a batch ends."""
 
     number: int
     position: int
 
 
-def _check_next(view: LogView, done: _Done, read: LogRead, offset: int) -> None:
+def _check_next(view: LogView, done: _ReadUpTo, read: LogRead, offset: int) -> None:
     """CorruptionError where a region does not begin where the one before it ended: a batch in between has an
     offset that led past it."""
     assert read.region is not None
@@ -132,14 +132,14 @@ def _decode(
     region = read.region
     assert region is not None
     data = region.read()
-    rows = memoryview(array("q", bytes(8 * ROW_WIDTH * _ROWS_AT_ONCE)))
+    headers = memoryview(array("q", bytes(8 * ROW_WIDTH * _HEADERS_AT_ONCE)))
     skipped = _Skipped(read.aborted or ())
     at, expected = 0, decoder.expected_offset
     while True:
         held, reached, ending, reason, expected = kernel.walk(
-            data, at, len(data), rows, Check.ORDER, expected, INT32_MAX
+            data, at, len(data), headers, Check.ORDER, expected, INT32_MAX
         )
-        for start, stop, next_offset in skipped.runs(rows, held):
+        for start, stop, next_offset in skipped.runs(headers, held):
             if start < stop:
                 try:
                     for taken in _decode_run(decoder, data, start, stop, region.position):
@@ -182,27 +182,30 @@ class _Skipped:
         heapify(self._coming)
         self._active: set[int] = set()
 
-    def runs(self, rows: memoryview, held: int) -> Iterator[tuple[int, int, int]]:
+    def runs(self, headers: memoryview, held: int) -> Iterator[tuple[int, int, int]]:
         """Neighbouring batches that are to be decoded, as start, stop and the offset behind them; an
         empty run where batches are left out."""
         if not held:
             return
-        last_next = rows[(held - 1) * ROW_WIDTH + Row.LAST_OFFSET] + 1
-        end = rows[(held - 1) * ROW_WIDTH + Row.POSITION] + rows[(held - 1) * ROW_WIDTH + Row.SIZE]
-        start = rows[Row.POSITION]
+        last_next = headers[(held - 1) * ROW_WIDTH + Row.LAST_OFFSET] + 1
+        end = (
+            headers[(held - 1) * ROW_WIDTH + Row.POSITION]
+            + headers[(held - 1) * ROW_WIDTH + Row.SIZE]
+        )
+        start = headers[Row.POSITION]
         if self._coming or self._active:
             for at in range(0, held * ROW_WIDTH, ROW_WIDTH):
-                position = rows[at + Row.POSITION]
-                if self._skips(rows, at):
+                position = headers[at + Row.POSITION]
+                if self._skips(headers, at):
                     if start < position:
-                        yield start, position, rows[at + Row.BASE_OFFSET]
-                    start = position + rows[at + Row.SIZE]
+                        yield start, position, headers[at + Row.BASE_OFFSET]
+                    start = position + headers[at + Row.SIZE]
         yield start, end, last_next
 
-    def _skips(self, rows: memoryview, at: int) -> bool:
-        while self._coming and self._coming[0][0] <= rows[at + Row.LAST_OFFSET]:
+    def _skips(self, headers: memoryview, at: int) -> bool:
+        while self._coming and self._coming[0][0] <= headers[at + Row.LAST_OFFSET]:
             self._active.add(heappop(self._coming)[1])
-        producer_id, attributes = rows[at + Row.PRODUCER_ID], rows[at + Row.ATTRIBUTES]
+        producer_id, attributes = headers[at + Row.PRODUCER_ID], headers[at + Row.ATTRIBUTES]
         if not attributes & TRANSACTIONAL_MASK or producer_id not in self._active:
             return False
         if attributes & CONTROL_MASK:

@@ -18,7 +18,11 @@ from stratalog.storage.files.filesystem import FileStat, FileSystem
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.names import FileKind, segment_file_name
 from stratalog.storage.producers.open_transactions import last_stable_offset
-from stratalog.storage.producers.rebuild import Replay, aborted_by_segment, producers_for_reader
+from stratalog.storage.producers.rebuild import (
+    ProducerReplay,
+    aborted_by_segment,
+    producers_for_reader,
+)
 from stratalog.storage.producers.snapshot_files import SnapshotFiles
 from stratalog.storage.producers.states import ProducerStates
 from stratalog.storage.replace.folder import FolderNames
@@ -160,7 +164,7 @@ def _open(
     snapshots = SnapshotFiles(file_system, folder, names.files.values())
     producers_for_reader(producers, snapshots, segments, log_start, last.base_offset)
     aborted: list[AbortedTxn] = []
-    replay = Replay(producers, start=last.base_offset, aborted=aborted.append)
+    replay = ProducerReplay(producers, start=last.base_offset, aborted=aborted.append)
     found_end = scan_segment(
         last.log, last.base_offset, limits, last.size_bytes,
         check=Check.ORDER, expected_offset=last.base_offset, seen=replay.seen,

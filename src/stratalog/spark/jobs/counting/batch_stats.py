@@ -28,7 +28,7 @@ from stratalog.records.layout import (
 )
 from stratalog.storage.segment.log_file import Window
 
-__all__ = ["BatchStats", "HeaderStats", "stats_of_rows"]
+__all__ = ["BatchStats", "HeaderStats", "stats_of_headers"]
 
 _ROWS_AT_ONCE: Final = 2048
 _SIZE: Final = Struct(f">{SIZE_AT}xi")
@@ -90,11 +90,11 @@ class BatchStats:
         )
 
 
-def stats_of_rows(rows: array[int], count: int) -> BatchStats:
-    """The batches of header rows, all at once."""
+def stats_of_headers(headers: array[int], count: int) -> BatchStats:
+    """Return the statistics of batches by their header rows, all at once."""
     import numpy as np
 
-    table = np.frombuffer(rows, np.int64, count * ROW_WIDTH).reshape(count, ROW_WIDTH)
+    table = np.frombuffer(headers, np.int64, count * ROW_WIDTH).reshape(count, ROW_WIDTH)
     sizes, attributes, magics = (table[:, each] for each in (Row.SIZE, Row.ATTRIBUTES, Row.MAGIC))
     codecs, records = attributes & CODEC_MASK, table[:, Row.RECORD_COUNT]
     of_batches = magics == int(
@@ -136,7 +136,7 @@ class HeaderStats(LatestTime):
             )
             if not held:
                 break
-            noted.add(stats_of_rows(self._headers, held))
+            noted.add(stats_of_headers(self._headers, held))
         super().note_window(window, start, limit)
         self.stats.add(noted)
 
