@@ -19,13 +19,13 @@ import pytest
 from stratalog.errors import CorruptionError, LockedError, StorageError
 from stratalog.records.builder import BatchOptions, build_batch
 from stratalog.records.model import Record
-from stratalog.storage import partition_log
 from stratalog.storage.epochs import epoch_file
 from stratalog.storage.files.filesystem import FileLock, FileSystem, OsWritableFile
 from stratalog.storage.log.group_sync import GroupCommit
 from stratalog.storage.log.guard import LogGuard
 from stratalog.storage.log.removal import Removals
 from stratalog.storage.log.retention import RetentionPlan, plan_retention
+from stratalog.storage.log_roles import maintenance
 from stratalog.storage.partition_log import PartitionLog
 from stratalog.storage.producers import entry as producer_entry
 from stratalog.storage.producers.open_transactions import Transactions
@@ -384,7 +384,7 @@ BUGS = [
                 one_further(Transactions.first_unstable_offset)),
         crashes("transactions")),
     Bug(20, "retention takes the active segment",
-        patched(partition_log, "plan_retention", with_the_active), crashes("retention")),
+        patched(maintenance, "plan_retention", with_the_active), crashes("retention")),
     Bug(22, "the high watermark goes back with a restart",
         kept_by(WithoutHighWatermark), crashes("high_watermarks")),
     Bug(23, "a rename without a sync of its folder",

@@ -90,7 +90,7 @@ def test_callback_of_what_is_on_the_disk_is_not_told_of_what_was_cut_away(tmp_pa
     def reach(offset: int) -> None:
         inside.set()
         go.wait(30)
-        log._reach(offset)
+        log._state.reach(offset)
 
     queue = SyncQueue(reach)
     queue.put(first, lambda failure: answer(0, failure))

@@ -58,10 +58,8 @@ WITHIN: dict[str, dict[str, set[str]]] = {
             "admission", "commits", "epochs", "files", "log_config", "names", "producers", "recovery",
             "replace", "segment", "views",
         },
-        "partition_log": {
-            "admission", "epochs", "files", "log", "log_config", "names", "producers", "recovery",
-            "segment", "views",
-        },
+        "log_roles": {"epochs", "log", "log_config", "producers", "segment", "views"},
+        "partition_log": {"files", "log", "log_config", "log_roles", "recovery", "segment"},
     },
     "inspect": {
         "result": set(),

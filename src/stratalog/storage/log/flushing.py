@@ -1,26 +1,19 @@
-"""Onto the disk: what an append waits for, and the recovery point that a flush moves."""
+"""Flush a log: sync it with what points into it, and move the recovery point."""
 
 from __future__ import annotations
 
-from stratalog.storage.log.state import LogState, Watermark
+from stratalog.storage.log.state import LogState
 
-__all__ = ["finish", "flush", "flush_if_due", "reach"]
-
-
-def reach(state: LogState, offset: int) -> None:
-    """Wait for the disk; then readers may see it. One sync serves everyone who waits."""
-    state.commit.reach(offset)
-    if state.watermark is Watermark.SYNCED and offset > state.view.high_watermark:
-        state.advance_high_watermark(min(state.commit.synced_offset, state.view.log_end))
+__all__ = ["finish", "flush", "flush_if_due"]
 
 
 def flush(state: LogState) -> int:
-    """Sync the log and what points into it. From here on recovery need not look at it: the recovery
-    point moves to the end, and is answered."""
+    """Sync the log and what points into it; return the recovery point, which is the log end then: recovery
+    need not check what lies below."""
     guard = state.guard
     guard.check_process()
     with state.flush_lock:
-        reach(state, state.view.log_end)
+        state.reach(state.view.log_end)
         with guard.changing():
             active, end = state.active, state.commit.synced_offset
             active.write_indexes()
@@ -33,7 +26,7 @@ def flush(state: LogState) -> int:
 
 
 def flush_if_due(state: LogState) -> bool:
-    """Flush where ``flush.ms`` have passed since the last time, and there is something to flush."""
+    """Flush if ``flush.ms`` have passed since the last time and there is something to flush."""
     flush_ms = state.settings.flush_ms
     if flush_ms is None or state.view.log_end <= state.recovery_point:
         return False
@@ -44,7 +37,7 @@ def flush_if_due(state: LogState) -> bool:
 
 
 def finish(state: LogState) -> None:
-    """Everything onto the disk, as an orderly stop leaves it; under both locks."""
+    """Sync everything, as a clean shutdown leaves it. The caller holds both locks."""
     guard, active, end = state.guard, state.active, state.view.log_end
     if end > state.producers.snapshot_offset:
         state.snapshots.write(state.producers, end)

@@ -1,7 +1,7 @@
 """What an open log is made of, and what a reader sees of it.
 
-The values are here; what changes them is one module for each kind of change: ``appending``, ``rolling``,
-``flushing``, ``cutting``. All of them hold the guard's lock while they do.
+The values are here. Each kind of change has a module: ``appending``, ``rolling``, ``flushing``,
+``truncation``, ``replacement``. All of them hold the guard's lock while they change something.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from stratalog.storage.log.group_sync import GroupCommit
 from stratalog.storage.log.guard import LogGuard
 from stratalog.storage.log.removal import Removals
 from stratalog.storage.log.roll_plan import draw_jitter, max_segment_ms
+from stratalog.storage.log.sync_queue import SyncQueue
 from stratalog.storage.log.waiters import Waiters
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.names import FileKind
@@ -39,16 +40,16 @@ _new: Final = tuple.__new__
 
 
 class Watermark(StrEnum):
-    """Who moves the high watermark."""
+    """What moves the high watermark."""
 
-    CALLER = "caller"  # as in Kafka: whoever knows the replicas
+    CALLER = "caller"  # as in Kafka: the caller, which knows the replicas
     WRITTEN = "written"  # every append, when it is written
     SYNCED = "synced"  # every sync: readers never see what a power cut could still take away
 
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """A topic's configs as a log needs them; made once, not for every append."""
+    """A topic's configs as a log needs them, computed once and not for every append."""
 
     config: LogConfig
     rules: AppendRules
@@ -100,11 +101,12 @@ class LogState:
             folder, options.file_system, options.clock, self.guard, loaded.snapshots
         )
         self.removals.set_aside(loaded.set_aside, config.file_delete_delay_ms)
-        #: Held by who flushes, and by who changes what a flush is at.
+        #: Held while flushing, and while replacing what a flush touches.
         self.flush_lock = threading.Lock()
         self.flushed_ms = options.clock.monotonic_ms()
         self.recovery_point = loaded.recovery_point
         self.commit = GroupCommit(self._sync_active, loaded.recovery_point)
+        self.sync_queue = SyncQueue(self.reach)
         self.view = LogView(
             SegmentList([*loaded.sealed, loaded.active]),
             loaded.log_start,
@@ -118,7 +120,7 @@ class LogState:
         note_failed_sync(self.file_system, self.active.path(FileKind.TIME_INDEX))
 
     def _sync_active(self) -> int:
-        """Bring all that is written to the disk: up to which offset that is."""
+        """Sync everything that is written; return the offset up to which that is."""
         guard = self.guard
         with guard.lock:
             guard.check()
@@ -130,11 +132,18 @@ class LogState:
                 active.is_new = False
         return end
 
+    def reach(self, offset: int) -> None:
+        """Wait until everything below ``offset`` is on the disk, and show it then. One sync serves all
+        callers that wait."""
+        self.commit.reach(offset)
+        if self.watermark is _SYNCED and offset > self.view.high_watermark:
+            self.advance_high_watermark(min(self.commit.synced_offset, self.view.log_end))
+
     def sync_folder(self) -> None:
         self.file_system.sync_dir(self.folder)
 
     def create_segment(self, base_offset: int, *, jitter_ms: int | None = None) -> ActiveSegment:
-        """The files of a new segment, by the configs of this moment."""
+        """Create the files of a new segment, by the configs of this moment."""
         if jitter_ms is None:
             jitter_ms = draw_jitter(self.settings.config, self._random)
         return ActiveSegment.create(
@@ -187,7 +196,7 @@ class LogState:
             self.waiters.wake()
 
     def stable_offset(self, high_watermark: int, log_start: int) -> int:
-        """How far no transaction is open."""
+        """Return the offset below which no transaction is open."""
         if not self.producers.has_transactions:
             return high_watermark
         unstable = self.producers.first_unstable_offset(high_watermark)
@@ -196,7 +205,7 @@ class LogState:
         return max(unstable, log_start)
 
     def advance_high_watermark(self, offset: int) -> int:
-        """Move the high watermark forward to ``offset``, never beyond the end; where it is now."""
+        """Move the high watermark forward to ``offset``, but not beyond the log end; return where it is."""
         with self.guard.lock:
             view = self.view
             offset = min(max(offset, view.high_watermark, view.log_start), view.log_end)
@@ -211,3 +220,4 @@ class LogState:
 
 
 _WRITTEN: Final = Watermark.WRITTEN
+_SYNCED: Final = Watermark.SYNCED
