@@ -8,7 +8,7 @@ admitted before: they are kept as they are. Both become an :class:`Admitted`, re
 from __future__ import annotations
 
 from array import array
-from typing import Final
+from typing import Final, TypeAlias
 
 from stratalog.errors import BatchTooLargeError, InvalidRecordError, OffsetOrderError
 from stratalog.records import kernel
@@ -31,7 +31,17 @@ from stratalog.storage.admission.rules import AppendRules
 from stratalog.storage.producers.entry import Origin
 from stratalog.types import NO_LEADER_EPOCH, NO_TIMESTAMP, Bytes
 
-__all__ = ["Admitted", "admit_closely", "admit_follower", "admit_leader", "admit_plain"]
+__all__ = [
+    "Admitted",
+    "Plain",
+    "admit_checked",
+    "admit_follower",
+    "admit_leader",
+    "admit_plain",
+]
+
+#: The bytes of one batch, as memory that may be written, and its header row.
+Plain: TypeAlias = "tuple[bytearray | memoryview, array[int]]"
 
 _POSITION: Final = int(Row.POSITION)
 _SIZE: Final = int(Row.SIZE)
@@ -82,6 +92,11 @@ class Admitted:
                 self.is_legacy = True
         self.max_timestamp = largest
 
+    @classmethod
+    def of_plain(cls, plain: Plain) -> Admitted:
+        """Return what ``admit_plain`` admitted in the form of every other append."""
+        return cls(plain[0], memoryview(plain[1]), 1, NO_TIMESTAMP)
+
     @property
     def first_offset(self) -> int | None:
         """The first offset; None where only the inside of a wrapper tells."""
@@ -130,12 +145,12 @@ class Admitted:
         ]
 
 
-def admit_plain(
-    data: Bytes, rules: AppendRules, now_ms: int
-) -> tuple[bytearray | memoryview, array[int]] | None:
-    """The short way of a batch in which nothing is to be changed and nothing to be refused, as most are:
-    its bytes, as memory that may be written, and its header row. None for every other: the long way
-    finds out what it is."""
+def admit_plain(data: Bytes, rules: AppendRules, now_ms: int) -> Plain | None:
+    """Admit one batch in which nothing is to be changed and nothing to be refused, as most are: return its
+    bytes, as memory that may be written, and its header row. Return None for every other append, which
+    ``admit_checked`` admits or refuses."""
+    if rules.changes_batches:
+        return None
     return kernel.admit_plain(
         data, rules.max_message_bytes, now_ms, rules.before_max_ms, rules.after_max_ms,
         rules.needs_key,
@@ -150,15 +165,12 @@ def admit_leader(data: Bytes, rules: AppendRules, now_ms: int, origin: Origin) -
     InvalidRecordError and its kinds where a record or batch is not legal, CorruptionError where the
     bytes are damaged: then nothing is appended.
     """
-    if origin is _CLIENT and not rules.changes_batches:
-        plain = admit_plain(data, rules, now_ms)
-        if plain is not None:
-            return Admitted(plain[0], memoryview(plain[1]), 1, NO_TIMESTAMP)
-    return admit_closely(data, rules, now_ms, origin)
+    plain = admit_plain(data, rules, now_ms) if origin is _CLIENT else None
+    return admit_checked(data, rules, now_ms, origin) if plain is None else Admitted.of_plain(plain)
 
 
-def admit_closely(data: Bytes, rules: AppendRules, now_ms: int, origin: Origin) -> Admitted:
-    """The long way of ``admit_leader``: every batch is looked at before one of them is changed."""
+def admit_checked(data: Bytes, rules: AppendRules, now_ms: int, origin: Origin) -> Admitted:
+    """Admit any append as ``admit_leader`` does: every batch is checked before one of them is changed."""
     own = _own_memory(data, rules)
     rows, count = walk_rows(own)
     if count == 0:

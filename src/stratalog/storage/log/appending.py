@@ -6,6 +6,7 @@ Nothing that depends only on bytes happens under the lock.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from stratalog.errors import (
@@ -16,7 +17,13 @@ from stratalog.errors import (
     UsageError,
 )
 from stratalog.records.layout import INT32_MAX, ROW_WIDTH, Row
-from stratalog.storage.admission.admit import Admitted, admit_closely, admit_follower, admit_plain
+from stratalog.storage.admission.admit import (
+    Admitted,
+    Plain,
+    admit_checked,
+    admit_follower,
+    admit_plain,
+)
 from stratalog.storage.log.adoption import StagedFile
 from stratalog.storage.log.guard import NO_ROOM
 from stratalog.storage.log.rolling import roll, roll_if_needed
@@ -31,8 +38,8 @@ __all__ = [
     "adopt",
     "append_as_follower",
     "append_as_leader",
+    "append_group",
     "check_leader_epoch",
-    "undo_write",
 ]
 
 
@@ -67,18 +74,15 @@ def append_as_leader(
     """Append batches that get their offsets here."""
     rules = state.settings.rules
     now_ms = state.clock.now_ms()
-    plain = None
-    if origin is _CLIENT and not rules.changes_batches:
-        plain = admit_plain(data, rules, now_ms)
+    plain = admit_plain(data, rules, now_ms) if origin is _CLIENT else None
     if plain is None:
-        admitted = admit_closely(data, rules, now_ms, origin)
+        admitted = admit_checked(data, rules, now_ms, origin)
     else:
-        own, row = plain
-        if row[_PRODUCER_ID] < 0:
-            result = _append_plain(state, own, row, leader_epoch)
+        if plain[1][_PRODUCER_ID] < 0:
+            result = _append_plain(state, plain, leader_epoch)
             if result is not None:
                 return result
-        admitted = Admitted(own, memoryview(row), 1, NO_TIMESTAMP)
+        admitted = Admitted.of_plain(plain)
     check_leader_epoch(leader_epoch)
     segment_bytes = state.settings.segment_bytes
     if len(admitted.data) > segment_bytes:
@@ -131,33 +135,66 @@ def _keep_time_order(state: LogState, admitted: Admitted) -> None:
             admitted.set_append_time(now_ms)
 
 
-def _append_plain(
-    state: LogState, data: bytearray | memoryview, row: array[int], leader_epoch: int
-) -> AppendResult | None:
-    """The short way of one batch of nobody's, in a leader epoch that is known, into a segment that takes
-    it: most are such, and what the long way would ask of each is known. None where it is not such."""
+def _append_plain(state: LogState, plain: Plain, leader_epoch: int) -> AppendResult | None:
+    """Append one batch without a producer id, in the latest leader epoch, to a segment that takes it. Return
+    None if it is not such. Most appends are, and what ``_append`` would look up for each is known here."""
     guard = state.guard
     with guard.lock:
         if guard.failure is not None or guard.is_closed:
             guard.check()
-        active, epochs, log_end = state.active, state.epochs, state.view.log_end
-        if leader_epoch != epochs.latest_epoch or log_end < epochs.latest_start or leader_epoch < 0:
+        active, epochs, first = state.active, state.epochs, state.view.log_end
+        if leader_epoch != epochs.latest_epoch or first < epochs.latest_start or leader_epoch < 0:
             return None
         settings = state.settings
-        last_offset = active.place_plain(
-            data, row, settings.segment_bytes, settings.max_segment_ms, log_end, leader_epoch
+        data, row = plain
+        last = active.place_plain(
+            data, row, settings.segment_bytes, settings.max_segment_ms, first, leader_epoch
         )
-        if last_offset < 0:
+        if last < 0:
             return None
-        position = active.size_bytes
-        try:
-            active.append(data, row, 1)
-            state.publish_append(last_offset + 1, False)
-        except BaseException as error:
-            data[:8] = UNSTAMPED  # so that it may be brought again
-            undo_write(state, position, error)
-            raise
-        return _new(AppendResult, (log_end, last_offset, NO_TIMESTAMP, state.view.log_start, False))
+        _write_plain(state, data, row, 1, last + 1, (plain,))
+        return _new(AppendResult, (first, last, NO_TIMESTAMP, state.view.log_start, False))
+
+
+def append_group(state: LogState, group: Sequence[Plain], leader_epoch: int) -> list[AppendResult]:
+    """Append as many batches of ``_append_plain``'s kind as the active segment takes, one after the other,
+    with one write; return a result for each of these."""
+    guard = state.guard
+    with guard.lock:
+        guard.check()
+        active, epochs, first = state.active, state.epochs, state.view.log_end
+        if leader_epoch != epochs.latest_epoch or first < epochs.latest_start or leader_epoch < 0:
+            return []
+        settings = state.settings
+        ends, rows, data = active.place_group(
+            group, settings.segment_bytes, settings.max_segment_ms, first, leader_epoch
+        )
+        if not ends:
+            return []
+        _write_plain(state, data, rows, len(ends), ends[-1] + 1, group)
+        log_start = state.view.log_start
+    starts = (first, *(last + 1 for last in ends))
+    return [
+        AppendResult(start, last, NO_TIMESTAMP, log_start)
+        for start, last in zip(starts, ends, strict=False)
+    ]
+
+
+def _write_plain(
+    state: LogState, data: Bytes, rows: array[int], count: int, end: int, group: Sequence[Plain]
+) -> None:
+    """Write batches that have their offsets, and show them up to ``end``. After an error, those of ``group``
+    have none again, so that they may be passed once more."""
+    active = state.active
+    position = active.size_bytes
+    try:
+        active.append(data, rows, count)
+        state.publish_append(end, False)
+    except BaseException as error:
+        for each, _ in group:
+            each[:8] = UNSTAMPED
+        _undo_write(state, position, error)
+        raise
 
 
 def append_as_follower(state: LogState, data: Bytes, epoch_max: int | None) -> AppendResult | None:
@@ -229,7 +266,7 @@ def _append(
             _apply_producers(state, admission)
         state.publish_append(last_offset + 1, admission is not None)
     except BaseException as error:
-        undo_write(state, position, error)
+        _undo_write(state, position, error)
         raise
     return AppendResult(first_offset, last_offset, admitted.append_time, state.view.log_start)
 
@@ -270,7 +307,7 @@ def _note_epochs(state: LogState, admitted: Admitted) -> None:
             epochs.assign(epoch, base_offset)
 
 
-def undo_write(state: LogState, position: int, error: BaseException) -> None:
+def _undo_write(state: LogState, position: int, error: BaseException) -> None:
     """Take back a write that was refused for want of room, or that a signal came upon; anything else
     fails the log."""
     guard, active = state.guard, state.active
