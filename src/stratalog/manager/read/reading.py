@@ -21,7 +21,7 @@ from stratalog.records.layout import INT32_MAX, Column, TimestampType
 from stratalog.records.model import RecordHeader
 from stratalog.storage.views.log_view import Isolation, LogView
 from stratalog.storage.views.read_columns import read_columns
-from stratalog.storage.views.refresh import Relook
+from stratalog.storage.views.refresh import ViewRefresher
 from stratalog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -167,12 +167,12 @@ class LogRows(ArrowStream):
         self, view: LogView, again: Callable[[], LogView] | None
     ) -> tuple[LogView, int | None]:
         """Where to begin, and in which view: files of the first may be gone already."""
-        relook = Relook(again)
+        refresher = ViewRefresher(again)
         while True:
             try:
                 return view, self._first_offset(view)
             except StorageError as error:
-                view = relook.after(error)
+                view = refresher.after(error)
 
     def _first_offset(self, view: LogView) -> int | None:
         """Where to begin: what the time indexes say is too old is not read. None: nothing is to be."""

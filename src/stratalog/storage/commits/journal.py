@@ -109,9 +109,9 @@ class JournalState:
 
     def with_record(self, record: CommitRecord) -> JournalState:
         """The state when one more line is there. ValueError where it does not fit those before."""
-        growing = _Growing(self)
-        growing.add(record)
-        return growing.state(self.size_bytes)
+        builder = _JournalBuilder(self)
+        builder.add(record)
+        return builder.state(self.size_bytes)
 
     def records(self) -> Iterator[CommitRecord]:
         """What must stand behind the first line to say the same, and no more."""
@@ -125,7 +125,7 @@ class JournalState:
                 yield Revised(each.intent.number, each.revisions)
 
 
-class _Growing:
+class _JournalBuilder:
     """A state to which lines are added, one after the other."""
 
     def __init__(self, state: JournalState) -> None:
@@ -190,7 +190,7 @@ class _Growing:
 def decode_journal(data: bytes) -> JournalState:
     """The state after all lines. CorruptionError where a line is wrong and another one follows it: only
     the last can be torn."""
-    growing = _Growing(JournalState())
+    builder = _JournalBuilder(JournalState())
     position = 0
     while position < len(data):
         end = data.find(b"\n", position)
@@ -199,15 +199,15 @@ def decode_journal(data: bytes) -> JournalState:
             if record is not None:
                 if position == 0 and not isinstance(record, Begin):
                     raise ValueError("the first line is not the beginning")
-                growing.add(record)
+                builder.add(record)
         except NOT_A_RECORD as error:
             raise _wrong(position, f"not what it must be: {error}") from None
         if record is None:
             if _is_damage(data, position):
                 raise _wrong(position, "a line whose CRC is not that of its text; others follow")
-            return growing.state(position, has_torn_tail=True)
+            return builder.state(position, has_torn_tail=True)
         position = end + 1
-    return growing.state(position)
+    return builder.state(position)
 
 
 def _is_damage(data: bytes, position: int) -> bool:

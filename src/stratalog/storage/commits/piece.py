@@ -166,8 +166,8 @@ class PieceWriter:
         self._root = root
         self._configs: Mapping[str, LogConfig] = {} if configs is None else configs
         self._name = PieceName(key.owner_digest, key.version, task, attempt, 0)
-        self._pieces: list[_Growing] = []
-        self._growing: dict[TopicPartition, _Growing] = {}
+        self._pieces: list[_PieceInProgress] = []
+        self._current: dict[TopicPartition, _PieceInProgress] = {}
         self._open: OrderedDict[str, WritableFile] = OrderedDict()
         self._is_over = False
 
@@ -187,45 +187,45 @@ class PieceWriter:
         config = self._configs.get(place.topic) or LogConfig()
         segment_bytes = config.effective_segment_bytes
         self._is_over = True  # until all of it is written
-        growing = self._growing.get(place)
+        piece = self._current.get(place)
         start = end = 0
         for rows, count in header_rows(data):
             for at in range(0, count * ROW_WIDTH, ROW_WIDTH):
                 check_plain_batch(rows, at, min(config.max_message_bytes, segment_bytes))
                 size = rows[at + Row.SIZE]
-                if growing is None or not growing.takes(rows, at, segment_bytes):
-                    self._write(growing, data, start, end)
+                if piece is None or not piece.takes(rows, at, segment_bytes):
+                    self._write(piece, data, start, end)
                     start = end
-                    growing = self._begin(place)
-                growing.note(rows, at)
+                    piece = self._begin(place)
+                piece.note(rows, at)
                 end += size
-        self._write(growing, data, start, end)
+        self._write(piece, data, start, end)
         self._is_over = False
 
-    def _write(self, growing: _Growing | None, data: bytearray, start: int, end: int) -> None:
-        if growing is not None and start < end:
-            file = self._file(growing.name)
+    def _write(self, piece: _PieceInProgress | None, data: bytearray, start: int, end: int) -> None:
+        if piece is not None and start < end:
+            file = self._file(piece.name)
             with memoryview(data) as whole, whole[start:end] as part:
-                growing.next_offset = assign_offsets(
-                    part, next_offset=growing.next_offset, leader_epoch=STAGED_EPOCH
+                piece.next_offset = assign_offsets(
+                    part, next_offset=piece.next_offset, leader_epoch=STAGED_EPOCH
                 )
-                file.write_at(growing.written_bytes, part)
-                growing.written_bytes += len(part)
-            waiting = growing.written_bytes - growing.begun_bytes
+                file.write_at(piece.written_bytes, part)
+                piece.written_bytes += len(part)
+            waiting = piece.written_bytes - piece.begun_bytes
             if waiting >= _BEGIN_BYTES:
-                file.begin_sync(growing.begun_bytes, waiting)
-                growing.begun_bytes = growing.written_bytes
+                file.begin_sync(piece.begun_bytes, waiting)
+                piece.begun_bytes = piece.written_bytes
 
-    def _begin(self, place: TopicPartition) -> _Growing:
+    def _begin(self, place: TopicPartition) -> _PieceInProgress:
         check_topic(place.topic)
         if not 0 <= place.partition <= INT32_MAX:
             raise UsageError(f"{place.topic} has no partition {place.partition}")
         name = piece_file_name(self._name._replace(number=len(self._pieces)))
         file = self._create(os.path.join(self._root, name))
-        growing = self._growing[place] = _Growing(place, name)
-        self._pieces.append(growing)
+        piece = self._current[place] = _PieceInProgress(place, name)
+        self._pieces.append(piece)
         self._keep(name, file)
-        return growing
+        return piece
 
     def _create(self, path: str) -> WritableFile:
         try:
@@ -294,7 +294,7 @@ class PieceWriter:
             raise UsageError("these pieces are finished, or failed: begin others")
 
 
-class _Growing:
+class _PieceInProgress:
     """A piece that is being written. What is noted of it is written a little later."""
 
     def __init__(self, place: TopicPartition, name: str) -> None:

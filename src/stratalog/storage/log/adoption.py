@@ -1,8 +1,8 @@
-"""A file of finished batches becomes a segment, and nothing of it is copied.
+"""Make a segment of a file of finished batches without copying it.
 
-The batches get their offsets in place: 16 bytes each, outside the CRC. The file then gets a second name, that
-of an active segment in which nothing is yet, in one step: after a crash there is the empty one or the whole
-one. Its first name stays for who has to know later what was taken in.
+The batches get their offsets in place: 16 bytes each, outside the CRC. In one step the file then gets a
+second name, that of an empty active segment: after a crash there is the empty segment or the whole one. The
+first name stays, for the commit that must know later what was adopted.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from stratalog.storage.segment.sparse_index import IndexLimits
 
 __all__ = ["StagedFile"]
 
-#: Base offset, size, leader epoch: what a batch begins with.
+#: Base offset, size and leader epoch: the first fields of a batch.
 _BEGINNING: Final = struct.Struct(">qii")
-#: Of batches below this size whole windows are written again: less calls, and the same pages.
+#: Batches below this size are written again as whole windows: fewer calls, and the same pages.
 _SMALL_BATCH: Final = 4096
 _NO_LINKS: Final = frozenset(
     {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
@@ -38,8 +38,8 @@ _NO_LINKS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """The first ``size_bytes`` of the file at ``path``. ``link_path`` is a name on the same file system that
-    it may have for a moment."""
+    """The first ``size_bytes`` of the file at ``path``. ``link_path`` is a temporary name on the same file
+    system."""
 
     path: str
     link_path: str
@@ -48,9 +48,9 @@ class StagedFile:
     def stamp(
         self, file_system: FileSystem, *, next_offset: int, leader_epoch: int, limits: IndexLimits
     ) -> SegmentScan | None:
-        """Give the batches their offsets, bring them to the disk, and give the file its second name. What
-        it is as a segment; None where it cannot be one: it has more batches than an index has room for,
-        or the file system has no second names."""
+        """Assign the offsets of the batches, fsync them, and link the file to its second name. Return what a
+        scan found, or None if it cannot be a segment: it has more batches than an index has room for, or the
+        file system has no hard links."""
         file = file_system.open_writable(self.path)
         try:
             after = next_offset
@@ -83,7 +83,7 @@ class StagedFile:
     def replace(
         self, file_system: FileSystem, clock: Clock, empty: ActiveSegment, found: SegmentScan
     ) -> ActiveSegment:
-        """Take the place of a segment that is empty. Durable when its folder is synced."""
+        """Replace a segment that is empty. This is durable when its folder is synced."""
         file_system.rename(self.link_path, empty.path(FileKind.LOG))
         segment = SealedSegment(
             file_system, empty.folder, empty.base_offset, empty.limits, self.size_bytes

@@ -1,4 +1,4 @@
-"""An append, step by step: admit without the lock; under it, assign offsets, roll, write, note, publish.
+"""Append: admit without the lock; under it, assign offsets, roll, write, update the indexes, publish.
 
 Nothing that depends only on bytes happens under the lock.
 """
@@ -48,14 +48,14 @@ _BASE_OFFSET: Final = int(Row.BASE_OFFSET)
 _MAGIC: Final = int(Row.MAGIC)
 _PRODUCER_ID: Final = int(Row.PRODUCER_ID)
 _CLIENT: Final = Origin.CLIENT
-#: The offset of a batch that no log has given one.
+#: The offset of a batch before a log assigns one.
 UNSTAMPED: Final = bytes(8)
 # What a named tuple's own function does, without that function.
 _new: Final = tuple.__new__
 
 
 class AppendResult(NamedTuple):
-    """Where an append went. ``is_duplicate``: it was there already, and this is where."""
+    """Where an append went. If ``is_duplicate``, it was stored before, at these offsets."""
 
     first_offset: int
     last_offset: int
@@ -71,7 +71,7 @@ class AppendResult(NamedTuple):
 def append_as_leader(
     state: LogState, data: Bytes, leader_epoch: int, origin: Origin, strict_markers: bool
 ) -> AppendResult:
-    """Append batches that get their offsets here."""
+    """Append batches as the leader, which assigns their offsets."""
     rules = state.settings.rules
     now_ms = state.clock.now_ms()
     plain = admit_plain(data, rules, now_ms) if origin is _CLIENT else None
@@ -105,8 +105,8 @@ def append_as_leader(
 
 
 def check_leader_epoch(leader_epoch: int) -> None:
-    """UsageError for an epoch that no batch can carry. The short ways need not ask: there it is the one that
-    the log is in."""
+    """Raise UsageError for an epoch that no batch can carry. ``_append_plain`` and ``append_group`` need not
+    ask: there it is the latest epoch of the log."""
     if not NO_LEADER_EPOCH <= leader_epoch <= INT32_MAX:
         raise UsageError(f"no leader epoch: {leader_epoch} (-1 is none, others have 31 bits)")
 
@@ -126,8 +126,9 @@ def _assign_and_append(
 
 
 def _keep_time_order(state: LogState, admitted: Admitted) -> None:
-    """The append time was read before the lock: who had it later may have come first. Then it is read once
-    more, as Kafka does for every append. An empty segment does not tell of the one before it."""
+    """Read the append time again if it could be below that of an earlier append: it was read without the
+    lock, and another append may have been faster. Kafka reads it for every append under its lock. An empty
+    segment does not say which time the one before it ended with."""
     active = state.active
     if active.size_bytes == 0 or admitted.append_time < active.max_timestamp:
         now_ms = state.clock.now_ms()
@@ -198,7 +199,7 @@ def _write_plain(
 
 
 def append_as_follower(state: LogState, data: Bytes, epoch_max: int | None) -> AppendResult | None:
-    """Append batches that bring their offsets; None where there is nothing to append."""
+    """Append batches that have their offsets from a leader. Return None if there is nothing to append."""
     state.guard.check()
     admitted = admit_follower(data, epoch_max=epoch_max)
     if admitted is None:
@@ -219,7 +220,7 @@ def append_as_follower(state: LogState, data: Bytes, epoch_max: int | None) -> A
 
 
 def adopt(state: LogState, staged: StagedFile, leader_epoch: int) -> AppendResult | None:
-    """Append a file of finished batches as a segment of its own; None where it cannot be one."""
+    """Append a file of finished batches as a segment of its own. Return None if it cannot be one."""
     state.guard.check_process()
     with state.flush_lock, state.guard.changing():
         first = state.view.log_end
@@ -308,8 +309,8 @@ def _note_epochs(state: LogState, admitted: Admitted) -> None:
 
 
 def _undo_write(state: LogState, position: int, error: BaseException) -> None:
-    """Take back a write that was refused for want of room, or that a signal came upon; anything else
-    fails the log."""
+    """Undo a write that was refused for lack of room, or that a signal interrupted. Any other error fails the
+    log."""
     guard, active = state.guard, state.active
     is_interrupt = not isinstance(error, Exception) and active.size_bytes == position
     if is_interrupt or (isinstance(error, StorageError) and error.errno in NO_ROOM):

@@ -1,10 +1,10 @@
-"""Whether a log may be changed: its lock, the failure that ended its writing, and the end.
+"""Decide whether a log may be changed: its lock, the failure after which it refuses writes, and its end.
 
-After a failed write or sync nobody knows what the disk holds. The log then refuses to be written until it is
+After a failed write or sync it is not known what the disk holds. The log then refuses writes until it is
 opened again, through recovery; what it has acknowledged as synced is there.
 
-A log also stays with the process that opened it. One that is forked from it has the same files and an old
-idea of what they hold: it may read, and change nothing.
+A log also belongs to the process that opened it. A process that is forked from it has the same files but an
+outdated state: it may read, and change nothing.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from stratalog.storage.files.forks import check_forks, fork_count
 __all__ = ["NO_ROOM", "LogGuard"]
 
 _NO_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE})
-#: A disk that is full, or a process with too many files, can be helped.
+#: A full disk, or a process with too many files: conditions that may pass.
 NO_ROOM: Final = _NO_FILES | {errno.ENOSPC, errno.EDQUOT}
 
 _guards: WeakSet[LogGuard] = WeakSet()
 
 
 class LogGuard:
-    """One lock for everything that changes a log, and why it may not be changed any more."""
+    """One lock for everything that changes a log, and the reason if it may not be changed any more."""
 
     def __init__(self, folder: str, note_failed: Callable[[], None]) -> None:
-        """``note_failed`` leaves a note for whoever opens the log next: a sync has failed."""
+        """``note_failed`` leaves a note for the next process that opens the log: a sync has failed."""
         self._folder = folder
         self._note_failed = note_failed
         self.lock = threading.RLock()
@@ -48,12 +48,12 @@ class LogGuard:
         return self._forks != fork_count()
 
     def check_process(self) -> None:
-        """UsageError where the log is inherited."""
+        """Raise UsageError if the log is inherited."""
         if self.is_inherited:
             check_forks(self._forks, os.path.basename(self._folder))
 
     def check(self) -> None:
-        """An error where the log may not be written."""
+        """Raise an error if the log may not be written."""
         self.check_process()
         if self.failure is not None:
             raise LogFailedError(
@@ -69,7 +69,7 @@ class LogGuard:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """The lock, for a change that either happens or does not."""
+        """Hold the lock for a change that either happens or does not."""
         self.check_process()
         with self.lock:
             self.check()
@@ -81,7 +81,7 @@ class LogGuard:
 
     @contextmanager
     def unbroken(self) -> Iterator[None]:
-        """Steps that only mean something together: where one fails, so does the log."""
+        """Run steps that only mean something together: if one fails, the log fails."""
         try:
             yield
         except BaseException as error:
@@ -91,9 +91,9 @@ class LogGuard:
             raise
 
     def synced(self, call: Callable[[], object]) -> None:
-        """Run something that syncs. A sync that failed is never tried again: the kernel may have
-        dropped what it could not write, and would call the rest clean. Where nothing was synced
-        because no file could be opened for it, nothing is lost either."""
+        """Run something that syncs. A sync that failed is never tried again: the kernel may have dropped
+        what it could not write, and would report the rest as clean. If nothing was synced because no file
+        could be opened for it, nothing is lost either."""
         try:
             call()
         except StorageError as error:
@@ -103,7 +103,7 @@ class LogGuard:
             raise
 
     def fail_unless_full(self, error: StorageError) -> None:
-        """What the system refuses for another reason than want of room tells that something is wrong
+        """Fail the log if the system refused a call for another reason than lack of room: something is wrong
         with the disk."""
         if error.errno is not None and error.errno not in NO_ROOM:
             self.fail(error)
@@ -113,10 +113,10 @@ class LogGuard:
             self.failure = error
 
     def leave_to_parent(self) -> None:
-        """In a forked process: nothing is written any more, and nothing waited for."""
-        # Another thread may have held it, and is not here to let go of it.
+        """In a forked process: write nothing any more, and wait for nothing."""
+        # A thread of the parent may have held it, which is not here to release it.
         self.lock = threading.RLock()
-        # Who only asks for a failure before it writes finds one; check() knows the better words.
+        # Code that only looks at ``failure`` before it writes finds one; check() has the better message.
         self.fail(StorageError("opened by the process before the fork", path=self._folder))
 
 

@@ -1,6 +1,6 @@
-"""Take segments out of a folder in two steps: a rename, which is done at once, and a removal later.
+"""Remove segments from a folder in two steps: a rename now, and the removal later.
 
-Who reads a segment meanwhile still has it. After a restart whatever carries ``.deleted`` is removed.
+Readers of a segment can finish meanwhile. A load removes every ``.deleted`` file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Removals"]
 
 
 class Removals:
-    """The files of one log that were set aside, and when they may go."""
+    """The files of one log that were set aside, and when they may be removed."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Removals:
         self._waiting: list[tuple[int, list[str]]] = []
 
     def remove(self, segments: Sequence[Segment], delay_ms: int) -> None:
-        """Set segments aside, in this order. Who reads them still can."""
+        """Set segments aside, in this order. Readers that have them open can finish."""
         paths: list[str] = []
         try:
             for segment in segments:
@@ -49,12 +49,12 @@ class Removals:
             self.set_aside(paths, delay_ms)
 
     def set_aside(self, paths: list[str], delay_ms: int) -> None:
-        """Remember files that carry their new names already."""
+        """Remember files that have their ``.deleted`` names already."""
         if paths:
             self._waiting.append((self._clock.monotonic_ms() + delay_ms, paths))
 
     def remove_due(self, *, all_of_them: bool) -> int:
-        """Remove the files that were set aside for long enough; how many."""
+        """Remove the files that were set aside for long enough; return how many."""
         now = self._clock.monotonic_ms()
         with self._guard.lock:
             due = [paths for at, paths in self._waiting if all_of_them or at <= now]

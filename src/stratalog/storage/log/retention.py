@@ -45,7 +45,7 @@ class RetentionPolicy(Protocol):
 
     @property
     def name(self) -> str:
-        """The config behind it, or what else people know it by."""
+        """The config that it implements, or another name that people know it by."""
         ...
 
     def __call__(self, segments: Sequence[SegmentFacts]) -> Iterator[str]:
@@ -55,7 +55,7 @@ class RetentionPolicy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BreachedStart:
-    """Segments that lie whole below the start of the log: nobody can read them any more."""
+    """Segments that lie wholly below the log start offset: they cannot be read any more."""
 
     log_start: int
     name: str = "log-start"
@@ -89,7 +89,7 @@ class SizeLimit:
 @dataclass(frozen=True, slots=True)
 class TimeLimit:
     """What is older than a number of milliseconds. One record from the future holds its segment, and
-    all behind it, until its time has come and gone."""
+    all later ones, until its time has come and gone."""
 
     limit_ms: int
     now_ms: int

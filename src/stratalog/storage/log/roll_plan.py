@@ -47,7 +47,7 @@ def plan_roll(
     if size > segment_bytes - append_bytes:
         return RollReason.SIZE
     if size > 0:
-        # By the records' clock where they have one: a log that nobody writes to does not roll, and one
+        # By the records' clock if they have one: a log without appends does not roll, and one
         # record from the future does it at once.
         if first_batch_timestamp >= 0:
             waited_ms = max_timestamp - first_batch_timestamp

@@ -1,8 +1,7 @@
-"""A partition's folder as its names tell it, and what is to be settled before it can be loaded.
+"""Decide from the names in a partition's folder what must be settled before it can be loaded.
 
 A process may have died while it replaced segments (``.cleaned``, ``.swap``) or deleted them (``.deleted``).
-The names alone say how far it came, so the plan is a pure function of them; carrying it out twice does no
-harm.
+The names alone say how far it came, so the plan is a pure function of them. It may be carried out twice.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _KNOWN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class FolderNames:
-    """The names of a folder, sorted by what they are. Unknown ones are told and never touched."""
+    """The names of a folder, sorted by what they are. Unknown ones are reported and never touched."""
 
     files: Mapping[str, PartitionFile]
     unknown: tuple[str, ...]

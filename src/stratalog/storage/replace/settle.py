@@ -1,8 +1,8 @@
-"""A partition's folder as it will be once what was interrupted in it is settled, for those who only read.
+"""List a partition's folder as a load would leave it, for readers that must not change it.
 
 Segments are replaced in steps: new files are complete as ``.swap``, the old ones go, the new ones get their
-names. Who lists the folder between two of these, because a broker is at it or died there, would miss records
-that are neither gone nor replaced. So readers take every file for what it will be, where it lies now.
+names. A listing between two steps, while a broker is at work or after it died, would miss records that are
+neither gone nor replaced. So readers take every file as what it will be, where it lies now.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def swapped_kinds(base_offset: int, swapped: Collection[str]) -> tuple[FileKind,
 
 
 def read_settled(file_system: FileSystem, folder: str) -> SettledFolder:
-    """The folder as it is now, listed again where it is just being changed."""
+    """List the folder, again if it is being changed meanwhile."""
     for pause_s in _PAUSES_S:
         entries = file_system.list_dir(folder)
         names = _names_of(entries)
@@ -113,7 +113,7 @@ def swapped_span(
     bases = names.bases(stage=Stage.SWAP)
     if not bases:
         return 0, 0
-    # Only where there is one: who counts a folder shall not wait for it.
+    # Imported only if there is one: counting a folder must not wait for it.
     from stratalog.storage.segment.scan import scan_segment
     from stratalog.storage.segment.sparse_index import IndexLimits
 

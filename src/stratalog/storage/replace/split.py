@@ -1,9 +1,9 @@
-"""A segment whose offsets reach further than an index can say, made into several that do not.
+"""Split a segment whose offsets reach further than an index can say.
 
 An index holds offsets as 31 bits above the segment's first. Brokers before 1.1 merged compacted segments
-without a look at that, and what they made can be read but not indexed. Its batches go into new segments as
-they are, by the steps of every replacement (``.cleaned``, ``.swap``, final), so that it can be interrupted
-anywhere. Indexes are not made here: recovery makes those that are missing.
+without regard to that, and the result can be read but not indexed. Its batches go unchanged into new
+segments, by the steps of every swap (``.cleaned``, ``.swap``, final), so that this can be interrupted
+anywhere. Indexes are not written here: recovery rebuilds those that are missing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class SegmentPart(NamedTuple):
 
 
 def plan_split(base_offset: int, places: Iterable[BatchPlace]) -> list[SegmentPart]:
-    """Where to split, so that every batch ends within 31 bits of the start of its part.
+    """Plan where to split, so that every batch ends within 31 bits of the start of its part.
 
     The first part keeps the segment's own offset, also where no batch fits it and it stays empty: an
     interrupted replacement tells what it replaces by the offsets that it covers.
@@ -41,7 +41,7 @@ def plan_split(base_offset: int, places: Iterable[BatchPlace]) -> list[SegmentPa
     for place in places:
         part = parts[-1]
         if place.last_offset - part.base_offset > INT32_MAX:
-            # Of a wrapper only the last offset is known; its records lie behind those before it.
+            # Of a wrapper only the last offset is known; its records follow those before it.
             lowest = max(next_offset, place.last_offset - INT32_MAX)
             first = max(place.base_offset, lowest)
             part = SegmentPart(first, place.position, place.position)

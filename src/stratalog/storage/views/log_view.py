@@ -119,7 +119,7 @@ class SegmentList:
         return len(found) == len(segments) and all(map(is_, found, segments))
 
     def floor(self, offset: int) -> int:
-        """The number of the segment that may hold ``offset``; -1 where it lies before all."""
+        """Return the number of the segment that may hold ``offset``; -1 if it lies before all."""
         return bisect_right(self._bases, offset) - 1
 
     def next_base(self, number: int, log_end: int) -> int:
@@ -239,7 +239,7 @@ class LogView(NamedTuple):
         self, start: int, end: int, number: int | None = None
     ) -> tuple[AbortedTxn, ...]:
         """The aborted transactions with records from ``start`` up to ``end``; their markers lie at
-        ``start`` or behind it."""
+        ``start`` or above it."""
         if number is None:
             number = max(self.segments.floor(start), 0)
         found: list[AbortedTxn] = []
@@ -258,7 +258,7 @@ class LogView(NamedTuple):
             return 0
         number, place = found
         last = max(self.segments.floor(bound), 0)
-        if number > last:  # what is not compacted away lies behind the bound
+        if number > last:  # what compaction has left lies above the bound
             return 0
         total = -place.position
         for each in range(number, last):

@@ -30,7 +30,7 @@ from stratalog.records.reasons import corruption
 from stratalog.storage.segment.txn_index import AbortedTxn
 from stratalog.storage.views.log_view import Isolation, LogRead, LogView
 from stratalog.storage.views.neighbours import check_followed, expected_at
-from stratalog.storage.views.refresh import Relook
+from stratalog.storage.views.refresh import ViewRefresher
 
 __all__ = ["read_columns"]
 
@@ -76,16 +76,16 @@ def _read_regions(
 ) -> Iterator[DecodedColumns]:
     """Columns whenever they are full; what is left stands in the decoder."""
     max_batch_bytes = decoder.selection.max_batch_bytes
-    relook = Relook(again)
+    refresher = ViewRefresher(again)
     done: _ReadUpTo | None = None
     while offset < bound:
         try:
             expected = offset if done is not None else expected_at(view, offset)
             read = view.read(offset, _READ_BYTES, isolation, max_batch_bytes=max_batch_bytes)
         except StorageError as error:
-            view, done = relook.after(error, offset), None
+            view, done = refresher.after(error, offset), None
             continue
-        relook.found()
+        refresher.found()
         if read.region is None:
             break
         if done is not None:

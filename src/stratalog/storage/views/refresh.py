@@ -1,4 +1,4 @@
-"""Looking at a partition once more, for who reads files that another replaces meanwhile."""
+"""Continue reading in a new view when files of the old one were replaced by another process."""
 
 from __future__ import annotations
 
@@ -10,27 +10,31 @@ from stratalog.errors import StorageError
 from stratalog.storage.replace.settle import LISTINGS_MAX
 from stratalog.storage.views.log_view import LogView
 
-__all__ = ["Relook"]
+__all__ = ["ViewRefresher"]
 
 
 @dataclass(slots=True)
-class Relook:
-    """``again`` makes a new view; None where nobody else may touch the files."""
+class ViewRefresher:
+    """``refresh`` makes a new view; None if no other process may change the files."""
 
-    again: Callable[[], LogView] | None
+    refresh: Callable[[], LogView] | None
     misses: int = 0
 
     def after(self, error: StorageError, offset: int | None = None) -> LogView:
-        """A view in which to go on from ``offset``, when a file of the one before is gone: compaction has
-        put another in its place. The error itself where that is not so, where retention has deleted
-        what stood there, and where it does not end; ``found`` says that it went well."""
+        """Return a view in which to continue at ``offset``, because a file of the old view is gone:
+        compaction has put another in its place.
+
+        Raise the error itself if it says something else, if retention has deleted what was at ``offset``, or
+        if the files are gone again and again. ``found`` says that a read succeeded.
+        """
         self.misses += 1
-        if self.again is None or error.errno != errno.ENOENT or self.misses > LISTINGS_MAX:
+        if self.refresh is None or error.errno != errno.ENOENT or self.misses > LISTINGS_MAX:
             raise error
-        view = self.again()
+        view = self.refresh()
         if offset is not None and offset < view.log_start:
             raise error
         return view
 
     def found(self) -> None:
+        """Begin to count misses from zero."""
         self.misses = 0

@@ -36,7 +36,7 @@ from stratalog.storage.names import FileKind, partition_dir_name
 from stratalog.storage.partition_log import PartitionLog
 from stratalog.storage.views.log_view import Isolation, LogView
 from stratalog.storage.views.read_only import open_view
-from stratalog.storage.views.refresh import Relook
+from stratalog.storage.views.refresh import ViewRefresher
 from stratalog.types import TopicPartition
 
 __all__ = [
@@ -198,7 +198,7 @@ class _Follower:
 
     def _regions(self, view: LogView, offset: int, follows: int, bytes_max: int) -> list[_Region]:
         regions: list[_Region] = []
-        relook = Relook(self._look_again)
+        refresher = ViewRefresher(self._refresh)
         while bytes_max > 0 and offset < self._item.end:
             try:
                 found = view.find(offset)
@@ -208,9 +208,9 @@ class _Follower:
                     raise
                 break  # what stands before the damage goes first
             except StorageError as error:
-                view = relook.after(error, offset)
+                view = refresher.after(error, offset)
                 continue
-            relook.found()
+            refresher.found()
             if region is None:
                 break
             regions.append(region)
@@ -218,7 +218,7 @@ class _Follower:
             offset = follows = region.next_offset
         return regions
 
-    def _look_again(self) -> LogView:
+    def _refresh(self) -> LogView:
         self._view = None
         return self._source_view()
 
