@@ -1,27 +1,42 @@
-"""Time as something that is handed in, so that a test can hold it still or let it jump."""
+"""Time as a parameter, so that a test can stop it or move it."""
 
 from __future__ import annotations
 
 import time
-from typing import Final, Protocol
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import ClassVar, Final, Protocol
 
 __all__ = ["SYSTEM_CLOCK", "Clock", "SystemClock"]
 
 
 class Clock(Protocol):
-    """The two kinds of time: the wall's, which may jump, and one that only goes forward."""
+    """Wall-clock time, which may jump, and monotonic time, which only moves forward."""
+
+    @property
+    def is_manual(self) -> bool:
+        """Whether time moves only when a test moves it. Nothing runs in the background then: the test
+        runs what is due, with ``Logs.run_due_jobs``."""
+        ...
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970, as record timestamps count."""
+        """Return the milliseconds since 1970, as in record timestamps."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since some moment, for waiting and ages."""
+        """Return monotonic milliseconds since an arbitrary moment, for waiting and ages."""
+        ...
+
+    def wait(self, wake_ups: SimpleQueue[None], until_ms: int | None) -> None:
+        """Wait for an item of ``wake_ups``, or until ``monotonic_ms`` has reached ``until_ms``. May return
+        early."""
         ...
 
 
 class SystemClock:
-    """The machine's own."""
+    """The machine's clock."""
+
+    is_manual: ClassVar = False
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -29,5 +44,12 @@ class SystemClock:
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
 
+    def wait(self, wake_ups: SimpleQueue[None], until_ms: int | None) -> None:
+        timeout_s = None if until_ms is None else max(until_ms - self.monotonic_ms(), 0) / 1000
+        with suppress(Empty):
+            wake_ups.get(timeout=None if timeout_s is None else min(timeout_s, _WAIT_MAX_S))
 
+
+#: What every platform accepts as a timeout.
+_WAIT_MAX_S: Final = 86_400.0
 SYSTEM_CLOCK: Final = SystemClock()

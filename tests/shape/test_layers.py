@@ -76,9 +76,11 @@ WITHIN: dict[str, dict[str, set[str]]] = {
         "read": {"root"},
         "write": {"root", "read"},
         "commits": {"root"},
+        "attempt": set(),
         "scheduler": set(),
-        "open_partitions": {"root", "scheduler"},
-        "logs": {"root", "read", "write", "commits", "scheduler", "open_partitions"},
+        "upkeep": {"attempt"},
+        "open_partitions": {"root", "attempt", "scheduler", "upkeep"},
+        "logs": {"root", "read", "write", "commits", "attempt", "scheduler", "open_partitions"},
         "commit_pieces": {"root", "commits", "logs"},
     },
     "spark": {

@@ -4,7 +4,9 @@
     read               reading and tailing, and what of a commit is visible
     write              records to batches, partitioning, transactions
     commits            exactly-once commits of staged pieces
-    open_partitions    the logs that are open, and their upkeep
+    scheduler          named background jobs, driven by a clock
+    upkeep             the jobs of open logs: flushing by time, removing deleted files
+    open_partitions    the logs that are open
     logs               ``stratalog.open``
 
 May import ``storage`` and what is below it.

@@ -16,8 +16,9 @@ from typing import Any, Self
 
 from stratalog.clock import SYSTEM_CLOCK, Clock
 from stratalog.errors import CorruptionError, StorageError, StratalogError, UsageError
+from stratalog.manager.attempt import attempt
 from stratalog.manager.commits.commits import CommitResult, DirectoryCommits, TopicPlan
-from stratalog.manager.open_partitions import OpenPartitions, attempt, closed_error
+from stratalog.manager.open_partitions import OpenPartitions, closed_error
 from stratalog.manager.read.reading import LogRows, PartitionView, StoredRecord, isolation_of
 from stratalog.manager.read.tailing import FollowedFolder, OwnLog, Tailed, tail_records
 from stratalog.manager.read.visibility import Visibility, without_hidden
@@ -25,6 +26,7 @@ from stratalog.manager.root.catalogue import Catalogue
 from stratalog.manager.root.directory import LogDirectory, identity_of
 from stratalog.manager.root.recoveries import OnRecovery, log_report
 from stratalog.manager.root.topic_file import Topic
+from stratalog.manager.scheduler import JobStatus
 from stratalog.manager.write.batches import append_rows, batch_options
 from stratalog.manager.write.records import PartitionChoice, partition_rows, whole_number
 from stratalog.manager.write.transactions import Transaction, TransactionJournal
@@ -552,7 +554,7 @@ class Logs:
             log = self.partition(*place)
             deletions = log.retain().deletions
             if deletions:
-                self._partitions.look_after(log)
+                self._partitions.remove_later(log)
             gone += len(deletions)
             log.remove_due()
             log.expire_producers()
@@ -572,6 +574,17 @@ class Logs:
             for number in range(len(self._directories)):
                 self._partitions.checkpoint(number)
 
+    @property
+    def jobs(self) -> tuple[JobStatus, ...]:
+        """The background jobs of these logs: when each last ran, is next due, and how it last failed."""
+        return self._partitions.scheduler.jobs()
+
+    def run_due_jobs(self) -> list[str]:
+        """Run the background jobs whose time has come, and return their names. Under the system clock a
+        thread does this; under a manual clock the test does."""
+        self._check_writable()
+        return self._partitions.scheduler.run_due()
+
     # The end.
 
     def close(self) -> None:
@@ -584,7 +597,7 @@ class Logs:
         failures: list[StratalogError] = []
         for transaction in list(self._transactions):
             attempt(transaction.end, failures)
-        self._partitions.rest()
+        self._partitions.scheduler.stop()
         with self._lock:
             if self._partitions.is_closed:
                 return

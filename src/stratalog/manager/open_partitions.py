@@ -1,19 +1,21 @@
-"""The logs that are in use: opened when they are first asked for, looked after, closed in order."""
+"""The logs that are in use: opened at their first use, kept up by scheduled jobs, closed in order."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
+from typing import Final
 
-from stratalog.clock import SYSTEM_CLOCK, Clock
+from stratalog.clock import Clock
 from stratalog.errors import CorruptionError, StratalogError, UsageError
+from stratalog.manager.attempt import attempt
 from stratalog.manager.root.catalogue import Catalogue
 from stratalog.manager.root.checkpointing import write_checkpoints
 from stratalog.manager.root.directory import LogDirectory
 from stratalog.manager.root.recoveries import OnRecovery, Recoveries
-from stratalog.manager.scheduler import Upkeep
-from stratalog.records.layout import INT64_MAX
+from stratalog.manager.scheduler import Scheduler
+from stratalog.manager.upkeep import DueFlushes, DueRemovals
 from stratalog.storage.files.filesystem import FileSystem
 from stratalog.storage.files.forks import check_forks, fork_count
 from stratalog.storage.partition_log import PartitionLog, Watermark
@@ -21,7 +23,10 @@ from stratalog.storage.segment.tail_verdict import OnDamage
 from stratalog.storage.views.read_only import check_format
 from stratalog.types import TopicPartition
 
-__all__ = ["OpenPartitions", "attempt", "closed_error"]
+__all__ = ["OpenPartitions", "closed_error"]
+
+_FLUSH: Final = "flush"
+_DELETE_FILES: Final = "delete-files"
 
 
 class OpenPartitions:
@@ -46,8 +51,11 @@ class OpenPartitions:
         self._on_damage = on_damage
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self.recoveries = Recoveries(on_recovery)
-        # Where time is a test's to tell, it is the test's to say what is due.
-        self._upkeep = Upkeep() if clock is SYSTEM_CLOCK else None
+        self.scheduler = Scheduler(clock)
+        self._flushes = DueFlushes()
+        self._removals = DueRemovals(clock)
+        self.scheduler.add(_FLUSH, self._flushes.run, self._flushes.interval_ms)
+        self.scheduler.add(_DELETE_FILES, self._removals.run, self._removals.interval_ms)
         #: Held by whoever changes which partitions there are, or must see several as of one moment.
         self.lock = threading.RLock()
         self.is_closed = False
@@ -77,8 +85,9 @@ class OpenPartitions:
             directory = self._catalogue.home(place)
             log = self._load(place, directory)
             self._logs[place] = log
-            if log.config.flush_ms < INT64_MAX:
-                self.look_after(log)
+            self.flush_by_time(log)
+            if log.report:
+                self.remove_later(log)  # recovery may have set files aside
             if log.recovery_point < directory.recovery_points.of(place):
                 # The log is shorter than it was. What is appended now may not pass for something that
                 # was safe before, should a crash tear it.
@@ -107,10 +116,15 @@ class OpenPartitions:
         self.recoveries.opened(place, folder, log.report)
         return log
 
-    def look_after(self, log: PartitionLog) -> None:
-        """Do what is due to it also when nobody calls."""
-        if self._upkeep is not None:
-            self._upkeep.watch(log)
+    def flush_by_time(self, log: PartitionLog) -> None:
+        """Schedule the flushes of a log by its ``flush.ms``, which may have changed."""
+        if self._flushes.watch(log):
+            self.scheduler.reschedule(_FLUSH)
+
+    def remove_later(self, log: PartitionLog) -> None:
+        """Schedule the removal of files that a log has set aside."""
+        self._removals.watch(log)
+        self.scheduler.reschedule(_DELETE_FILES)
 
     def flush(self) -> None:
         """Bring all to the disk; then it may be seen."""
@@ -124,15 +138,10 @@ class OpenPartitions:
         logs = {place: log for place, log in self._logs.items() if homes[place] == number}
         write_checkpoints(self._directories[number], logs, homes, number)
 
-    def rest(self) -> None:
-        """From now on nothing is done but what is asked for."""
-        if self._upkeep is not None:
-            self._upkeep.stop()
-
     def abandon(self) -> None:
         """Let go of everything as it is."""
-        if not self.is_inherited:  # who looked after it is a thread of the parent's
-            self.rest()
+        if not self.is_inherited:  # the thread is the parent's
+            self.scheduler.stop()
         for log in self._logs.values():
             log.abandon()
 
@@ -153,16 +162,6 @@ class OpenPartitions:
             )
             if attempt(partial(self.checkpoint, number), failures) and is_clean:
                 attempt(directory.mark_clean, failures)
-
-
-def attempt(call: Callable[[], object], failures: list[StratalogError]) -> bool:
-    """Call it; whether it went well."""
-    try:
-        call()
-    except StratalogError as error:
-        failures.append(error)
-        return False
-    return True
 
 
 def closed_error() -> UsageError:

@@ -1,78 +1,226 @@
-"""What is to be done to open logs as time passes, also when nobody calls: ``flush.ms`` and the removal of
-files that were set aside (``file.delete.delay.ms``).
+"""Named jobs that run as time passes, by a :class:`~stratalog.clock.Clock`.
 
-One thread does it for all of them, and is only there once a log needs it. Retention is not among it: what is
-deleted for good, and when, is for the caller to say.
+Under the system clock one background thread runs them, one after the other. The thread starts when the first
+job has a due time, and ends when no job has one. Under a manual clock there is no thread: the test calls
+``run_due``.
+
+A job that fails stops neither the others nor itself: the error is logged to ``stratalog.scheduler`` and kept
+as the job's last error until it succeeds.
 """
 
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
-from typing import Final
-from weakref import WeakSet
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from queue import SimpleQueue
+from types import MethodType
+from typing import Final, TypeVar
+from weakref import WeakMethod
 
-from stratalog.errors import StratalogError
-from stratalog.storage.partition_log import PartitionLog
+from stratalog.clock import Clock
+from stratalog.errors import StratalogError, UsageError
 
-__all__ = ["Upkeep"]
+__all__ = ["Interval", "JobStatus", "Scheduler"]
 
-_PAUSE_MAX_S: Final = 1.0
-_PAUSE_MIN_S: Final = 0.005
-#: How late a flush may come, as a part of ``flush.ms``.
-_LATENESS: Final = 0.2
+#: Milliseconds from the end of one run to the next: a number, or a function that computes it after each run.
+#: None: the job does not run until ``reschedule`` is called.
+Interval = int | Callable[[], int | None] | None
+
+T = TypeVar("T")
+
+_LOGGER_NAME: Final = "stratalog.scheduler"
+_THREAD_NAME: Final = "stratalog-scheduler"
 
 
-class Upkeep:
-    """Looks after logs from time to time, until it is stopped."""
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """What is known of a job. Times are milliseconds since 1970; None if there was, or will be, no run."""
 
-    def __init__(self) -> None:
-        # Whoever forgets to close his logs shall not have them kept open by this.
-        self._logs: WeakSet[PartitionLog] = WeakSet()
-        self._changed = threading.Condition()
-        self._is_stopped = False
+    name: str
+    last_run_ms: int | None = None
+    next_due_ms: int | None = None
+    #: Why the last run failed; None if it succeeded.
+    last_error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A job and what became of its last run. ``due_ms`` is monotonic."""
+
+    name: str
+    run: Callable[[], Callable[[], object] | None]
+    interval: Callable[[], Interval]
+    due_ms: int | None = None
+    last_run_ms: int | None = None
+    last_error: Exception | None = None
+
+
+class Scheduler:
+    """Runs jobs when they are due, until it is stopped. Threads may share it.
+
+    Bound methods are held weakly: a job does not keep its object alive, and ends with it.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.RLock()
+        #: Held while a job runs: jobs do not run at the same time as each other.
+        self._running = threading.RLock()
+        # Replaced, never changed: `jobs` reads it without a lock.
+        self._jobs: Mapping[str, _Job] = {}
+        # Weak references put into it too, from any thread: it needs no lock.
+        self._wake_ups: SimpleQueue[None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._is_stopped = False
 
-    def watch(self, log: PartitionLog) -> None:
-        """Look after this log from now on."""
-        with self._changed:
-            if self._is_stopped or log in self._logs:
+    def add(self, name: str, run: Callable[[], object], interval: Interval) -> None:
+        """Add a job, which first runs one interval from now. UsageError if the name is taken."""
+        with self._lock:
+            if name in self._jobs:
+                raise UsageError(f"a job named {name!r} is scheduled already")
+            job = _Job(name, self._held(run), self._held(interval))
+            self._put(replace(job, due_ms=self._next_due(job)))
+            self._follow_up()
+
+    def remove(self, name: str) -> None:
+        """Remove a job, if it is there. A run in progress is finished first."""
+        with self._running, self._lock:
+            self._jobs = {key: job for key, job in self._jobs.items() if key != name}
+            self._follow_up()
+
+    def reschedule(self, name: str) -> None:
+        """Compute the interval of a job again, if it is there. Its next run may come sooner than planned,
+        never later."""
+        with self._lock:
+            job = self._jobs.get(name)
+            if job is None:
                 return
-            self._logs.add(log)
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="stratalog-upkeep", daemon=True
-                )
-                self._thread.start()
-            self._changed.notify()
+            due = self._next_due(job)
+            if due is not None and (job.due_ms is None or due < job.due_ms):
+                self._put(replace(job, due_ms=due))
+                self._follow_up()
 
-    def stop(self) -> None:
-        """Stop; when this returns, no log is touched any more."""
-        with self._changed:
-            self._is_stopped = True
-            self._changed.notify()
-            thread = self._thread
-        if thread is not None:
-            thread.join()
+    def jobs(self) -> tuple[JobStatus, ...]:
+        """Return the status of every job, by name."""
+        ahead_ms = self._clock.now_ms() - self._clock.monotonic_ms()
+        jobs = self._jobs
+        return tuple(
+            JobStatus(
+                name,
+                jobs[name].last_run_ms,
+                None if (due := jobs[name].due_ms) is None else due + ahead_ms,
+                jobs[name].last_error,
+            )
+            for name in sorted(jobs)
+        )
 
-    def _run(self) -> None:
+    def run_due(self) -> list[str]:
+        """Run every job whose time has come, the longest due first, on this thread; return their names."""
+        now = self._clock.monotonic_ms()
+        due = [job for job in self._jobs.values() if job.due_ms is not None and job.due_ms <= now]
+        due.sort(key=lambda job: job.due_ms or 0)
+        return [job.name for job in due if self._run(job.name)]
+
+    def _run(self, name: str) -> bool:
+        """Run a job unless it was removed or has run meanwhile; return whether it ran."""
+        with self._running:
+            job = self._jobs.get(name)
+            if job is None or job.due_ms is None or job.due_ms > self._clock.monotonic_ms():
+                return False
+            run = job.run()
+            if self._is_stopped or run is None:
+                return False
+            started_ms = self._clock.now_ms()
+            # A reschedule during the run sets a time again.
+            self._update(name, due_ms=None)
+            error = _error_of(name, run)
+            error = _error_of(name, partial(self.reschedule, name)) or error
+            self._update(name, last_run_ms=started_ms, last_error=error)
+            return True
+
+    def _update(self, name: str, **changes: object) -> None:
+        with self._lock:
+            job = self._jobs.get(name)
+            if job is not None:
+                self._put(replace(job, **changes))  # type: ignore[arg-type]
+
+    def _put(self, job: _Job) -> None:
+        self._jobs = {**self._jobs, job.name: job}
+
+    def _next_due(self, job: _Job) -> int | None:
+        interval = job.interval()
+        ms = interval() if callable(interval) else interval
+        return None if ms is None else self._clock.monotonic_ms() + ms
+
+    def _held(self, value: T) -> Callable[[], T | None]:
+        """Return a function that returns ``value``; or None if it is a method whose object is gone."""
+        if isinstance(value, MethodType):
+            wake_ups = self._wake_ups
+            held: Callable[[], T | None] = WeakMethod(value, lambda _: wake_ups.put(None))
+            return held
+        return lambda: value
+
+    # The thread.
+
+    def _follow_up(self) -> None:
+        """Start the thread if something is due and it does not run; otherwise let it look again."""
+        if self._is_stopped or self._clock.is_manual:
+            return
+        if self._thread is not None:
+            self._wake_ups.put(None)
+        elif self._next() is not None:
+            self._thread = threading.Thread(target=self._loop, name=_THREAD_NAME, daemon=True)
+            self._thread.start()
+
+    def _next(self) -> int | None:
+        """Drop the jobs whose objects are gone; return when the next of the others is due."""
+        self._jobs = {name: job for name, job in self._jobs.items() if job.run() is not None}
+        return min(
+            (job.due_ms for job in self._jobs.values() if job.due_ms is not None), default=None
+        )
+
+    def _loop(self) -> None:
         while True:
-            with self._changed:
-                if not self._is_stopped:
-                    self._changed.wait(min(map(_pause_s, self._logs), default=0))
-                logs = list(self._logs)
-                if self._is_stopped or not logs:
+            with self._lock:
+                until = self._next()
+                if self._is_stopped or until is None:
                     self._thread = None
                     return
-            while logs:
-                log = logs.pop()
-                # A log that failed says so to whoever appends to it next.
-                with suppress(StratalogError):
-                    log.flush_if_due()
-                    log.remove_due()
-                del log
+            self._clock.wait(self._wake_ups, until)
+            self.run_due()
+
+    def stop(self) -> None:
+        """Stop. When this returns no job runs, and none will."""
+        with self._lock:
+            self._is_stopped = True
+            thread = self._thread
+        self._wake_ups.put(None)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+        with self._running:  # another thread may be in run_due
+            pass
 
 
-def _pause_s(log: PartitionLog) -> float:
-    flush_ms = log.config.flush_ms
-    return min(max(flush_ms / 1000 * _LATENESS, _PAUSE_MIN_S), _PAUSE_MAX_S)
+def _error_of(name: str, run: Callable[[], object]) -> Exception | None:
+    """Call a function of a job; log what it raises, and return it."""
+    try:
+        run()
+    except Exception as error:  # one job's bug must not stop the others
+        import logging  # not at the top: it takes a tenth of the time that starting the command line takes
+
+        logger = logging.getLogger(_LOGGER_NAME)
+        is_bug = not isinstance(error, StratalogError)
+        logger.error("the job %r failed: %s", name, error, exc_info=error if is_bug else None)
+        return _without_frames(error)
+    return None
+
+
+def _without_frames(error: Exception) -> Exception:
+    """Return the error without its traceback, which would keep the objects of the job alive."""
+    each: BaseException | None = error
+    while each is not None:
+        each.__traceback__ = None
+        each = each.__context__
+    return error

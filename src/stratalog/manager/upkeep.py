@@ -1,0 +1,89 @@
+"""The jobs that open logs need: flushing by ``flush.ms``, and removing deleted files after
+``file.delete.delay.ms``.
+
+Logs are held weakly: a log that is dropped without being closed is not kept open by a job.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+from weakref import WeakSet, ref
+
+from stratalog.clock import Clock
+from stratalog.manager.attempt import attempt_each
+from stratalog.records.layout import INT64_MAX
+from stratalog.storage.partition_log import PartitionLog
+
+__all__ = ["DueFlushes", "DueRemovals"]
+
+_PAUSE_MAX_MS: Final = 1000
+_PAUSE_MIN_MS: Final = 5
+#: How late a flush may come, as a part of ``flush.ms``.
+_LATENESS: Final = 0.2
+
+
+class DueFlushes:
+    """Flushes logs whose ``flush.ms`` has passed, also when nothing is appended any more."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._logs: WeakSet[PartitionLog] = WeakSet()
+
+    def watch(self, log: PartitionLog) -> bool:
+        """Flush a log from now on, if it has a ``flush.ms``; return whether it does."""
+        has_interval = log.config.flush_ms < INT64_MAX
+        with self._lock:
+            if has_interval:
+                self._logs.add(log)
+            else:
+                self._logs.discard(log)
+        return has_interval
+
+    def run(self) -> None:
+        """Flush what is due. A log that fails is not flushed again: its next append says why."""
+        attempt_each(log.flush_if_due for log in self._writable())
+
+    def _writable(self) -> list[PartitionLog]:
+        with self._lock:
+            logs = [log for log in self._logs if not log.is_closed and log.failure is None]
+            self._logs = WeakSet(logs)
+        return logs
+
+    def interval_ms(self) -> int | None:
+        """Return how often to look: so often that no flush is late by much."""
+        pauses = (int(log.config.flush_ms * _LATENESS) for log in self._writable())
+        shortest = min(pauses, default=None)
+        return None if shortest is None else min(max(shortest, _PAUSE_MIN_MS), _PAUSE_MAX_MS)
+
+
+class DueRemovals:
+    """Removes the files of deleted segments after ``file.delete.delay.ms``."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._due: list[tuple[int, ref[PartitionLog]]] = []
+
+    def watch(self, log: PartitionLog) -> None:
+        """Remove the files that a log has just set aside, when their time has come."""
+        due_ms = self._clock.monotonic_ms() + log.config.file_delete_delay_ms
+        with self._lock:
+            self._due.append((due_ms, ref(log)))
+
+    def run(self) -> None:
+        """Remove what is due."""
+        now = self._clock.monotonic_ms()
+        with self._lock:
+            logs = {
+                log for due_ms, held in self._due if due_ms <= now and (log := held()) is not None
+            }
+            self._due = [each for each in self._due if each[0] > now and each[1]() is not None]
+        attempt_each(log.remove_due for log in logs)
+
+    def interval_ms(self) -> int | None:
+        """Return the time until the first file may be removed; None if none was set aside."""
+        now = self._clock.monotonic_ms()
+        with self._lock:
+            first = min((due for due, log in self._due if log() is not None), default=None)
+        return None if first is None else max(first - now, 0)
