@@ -20,7 +20,15 @@ from stratalog.manager.attempt import attempt
 from stratalog.manager.commits.commits import CommitResult, DirectoryCommits, TopicPlan
 from stratalog.manager.open_partitions import OpenPartitions, closed_error
 from stratalog.manager.read.reading import LogRows, PartitionView, StoredRecord, isolation_of
-from stratalog.manager.read.tailing import FollowedFolder, OwnLog, Tailed, tail_records
+from stratalog.manager.read.tailing import (
+    FollowedFolder,
+    LogMoves,
+    OwnLog,
+    Polling,
+    Tailed,
+    Waiting,
+    tail_records,
+)
 from stratalog.manager.read.visibility import Visibility, without_hidden
 from stratalog.manager.root.catalogue import Catalogue
 from stratalog.manager.root.directory import LogDirectory, identity_of
@@ -511,13 +519,21 @@ class Logs:
         if timeout_s is not None and not _is_duration(timeout_s):
             raise UsageError(f"timeout_s is a number of seconds, not {timeout_s!r}")
         places = self.places(topic, partitions)
-        logs = {place: self._tailed(place) for place in places}
-        return tail_records(logs, start, isolation_of(isolation), timeout_s)
+        logs: dict[TopicPartition, Tailed]
+        waiting: Waiting
+        if self._is_another_writing:
+            logs = {place: self._followed(place) for place in places}
+            waiting = Polling()
+        else:
+            own = {place: self.partition(*place) for place in places}
+            logs = {
+                place: OwnLog(log, partial(self._look_at_log, place, log))
+                for place, log in own.items()
+            }
+            waiting = LogMoves(own.values())
+        return tail_records(logs, waiting, start, isolation_of(isolation), timeout_s)
 
-    def _tailed(self, place: TopicPartition) -> Tailed:
-        if not self._is_another_writing:
-            log = self.partition(*place)
-            return OwnLog(log, lambda: self._look_at_log(place, log))
+    def _followed(self, place: TopicPartition) -> FollowedFolder:
         folder = self._catalogue.home(place).folder(place)
         return FollowedFolder(
             lambda: self._look([place])[0],

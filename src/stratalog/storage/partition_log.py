@@ -110,4 +110,5 @@ class PartitionLog(LogAppender, LogReader, LogMaintenance):
         self._state.guard.is_closed = True
         for segment in self._state.view.segments.segments:
             segment.close()
-        self._state.waiters.wake()
+        if not self._state.guard.is_inherited:  # the readers are threads of the parent
+            self.wake_readers()

@@ -1,9 +1,12 @@
-"""A tail: the records of several partitions as they come, from their writer's log or from beside it."""
+"""A tail: the records of several partitions as they arrive, from logs of this process or from files that
+another process writes."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Final, Protocol
 
 from stratalog.errors import CorruptionError, StorageError
@@ -12,9 +15,9 @@ from stratalog.storage.partition_log import PartitionLog
 from stratalog.storage.views.log_view import Isolation
 from stratalog.types import TopicPartition
 
-__all__ = ["FollowedFolder", "OwnLog", "Tailed", "tail_records"]
+__all__ = ["FollowedFolder", "LogMoves", "OwnLog", "Polling", "Tailed", "Waiting", "tail_records"]
 
-#: While several partitions are tailed, or one that another process writes, each is asked again so soon.
+#: How often files are looked at that another process writes: there is no notification across processes.
 _POLL_S: Final = 0.05
 _ROWS_AT_ONCE: Final = 4096
 
@@ -25,13 +28,10 @@ class Tailed(Protocol):
     @property
     def is_closed(self) -> bool: ...
     def look(self) -> PartitionView: ...
-    def wait(self, offset: int, isolation: Isolation, timeout_s: float | None) -> None:
-        """Until there is more behind ``offset``, or the time is over; sooner does no harm."""
-        ...
 
 
 class OwnLog:
-    """One that this process writes."""
+    """A log that this process writes."""
 
     def __init__(self, log: PartitionLog, look: Callable[[], PartitionView]) -> None:
         self._log = log
@@ -41,12 +41,9 @@ class OwnLog:
     def is_closed(self) -> bool:
         return self._log.is_closed
 
-    def wait(self, offset: int, isolation: Isolation, timeout_s: float | None) -> None:
-        self._log.wait(offset, isolation=isolation, timeout_s=timeout_s)
-
 
 class FollowedFolder:
-    """One that another process may be writing: looked at anew when its files have changed."""
+    """A folder that another process may be writing: opened again when its files have changed."""
 
     def __init__(
         self,
@@ -54,7 +51,8 @@ class FollowedFolder:
         trace: Callable[[], object],
         is_closed: Callable[[], bool],
     ) -> None:
-        """``look`` opens it, which costs; ``trace`` is cheap, and another one when there is more."""
+        """``look`` opens the folder, which is slow. ``trace`` is cheap, and returns another value if the
+        folder has changed."""
         self._look = look
         self._trace = trace
         self._is_closed = is_closed
@@ -70,84 +68,133 @@ class FollowedFolder:
             self._seen = trace, self._look()
         return self._seen[1]
 
-    def wait(self, offset: int, isolation: Isolation, timeout_s: float | None) -> None:  # noqa: ARG002
+
+class Waiting(Protocol):
+    """How a tail waits for its partitions to move."""
+
+    @contextmanager
+    def begun(self) -> Iterator[None]:
+        """Notice moves while this is entered."""
+        yield
+
+    def before_look(self) -> None:
+        """Forget earlier moves: the next look sees them."""
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Wait until a partition has moved since ``before_look``, or the time is over. May return early."""
+
+
+class LogMoves:
+    """Waits for logs of this process, on one event for all of them."""
+
+    def __init__(self, logs: Iterable[PartitionLog]) -> None:
+        self._logs = list(logs)
+        self._moved = threading.Event()
+
+    @contextmanager
+    def begun(self) -> Iterator[None]:
+        with ExitStack() as subscriptions:
+            for log in self._logs:
+                subscriptions.callback(log.subscribe(self._moved.set).cancel)
+            yield
+
+    def before_look(self) -> None:
+        self._moved.clear()
+
+    def wait(self, timeout_s: float | None) -> None:
+        self._moved.wait(timeout_s)
+
+
+class Polling:
+    """Waits for files that another process writes: for a moment."""
+
+    @contextmanager
+    def begun(self) -> Iterator[None]:
+        yield
+
+    def before_look(self) -> None:
+        pass
+
+    def wait(self, timeout_s: float | None) -> None:
         time.sleep(_POLL_S if timeout_s is None else min(timeout_s, _POLL_S))
 
 
 def tail_records(
     logs: Mapping[TopicPartition, Tailed],
+    waiting: Waiting,
     start: int | None,
     isolation: Isolation,
     timeout_s: float | None,
 ) -> Iterator[StoredRecord]:
-    """Records of several logs as they come; see ``Logs.tail``. What comes after this call is seen, also
-    when nobody has asked for the first record yet."""
+    """Yield the records of several logs as they arrive; see ``Logs.tail``. What arrives after this call is
+    yielded, also if it arrives before the first record is asked for."""
     reached = {}
-    for place, log in logs.items():
+    for topic_partition, log in logs.items():
         view = log.look().view
         if start is None:
-            reached[place] = view.bound(isolation)
+            reached[topic_partition] = view.bound(isolation)
         else:
             view.check_range(start)
-            reached[place] = start
-    return _tail(logs, reached, isolation, timeout_s)
+            reached[topic_partition] = start
+    return _tail(logs, waiting, reached, isolation, timeout_s)
 
 
 def _tail(
     logs: Mapping[TopicPartition, Tailed],
+    waiting: Waiting,
     reached: dict[TopicPartition, int],
     isolation: Isolation,
     timeout_s: float | None,
 ) -> Iterator[StoredRecord]:
-    idle_since = time.monotonic()
-    while True:
-        is_idle = True
-        for place, log in logs.items():
-            seen = log.look()
-            bound = seen.view.bound(isolation)
-            if reached[place] < bound:
-                is_idle = False
-                try:
-                    yield from _between(seen, reached, bound, isolation)
-                except (CorruptionError, StorageError):
-                    if log.is_closed:
-                        return
-                    raise
-            if seen.damage is not None:
-                raise seen.damage
-        if not is_idle:
-            idle_since = time.monotonic()
-            continue
-        left = None if timeout_s is None else timeout_s - (time.monotonic() - idle_since)
-        if any(log.is_closed for log in logs.values()) or (left is not None and left <= 0):
-            return
-        _wait(logs, reached, isolation, left)
+    with waiting.begun():
+        idle_since = time.monotonic()
+        while True:
+            waiting.before_look()
+            has_moved = yield from _new_records(logs, reached, isolation)
+            if has_moved:
+                idle_since = time.monotonic()
+                continue
+            left = None if timeout_s is None else timeout_s - (time.monotonic() - idle_since)
+            if any(log.is_closed for log in logs.values()) or (left is not None and left <= 0):
+                return
+            waiting.wait(left)
+
+
+def _new_records(
+    logs: Mapping[TopicPartition, Tailed],
+    reached: dict[TopicPartition, int],
+    isolation: Isolation,
+) -> Generator[StoredRecord, None, bool]:
+    """Yield what every log holds beyond ``reached``; return whether there was anything."""
+    has_moved = False
+    for topic_partition, log in logs.items():
+        seen = log.look()
+        bound = seen.view.bound(isolation)
+        if reached[topic_partition] < bound:
+            has_moved = True
+            try:
+                yield from _between(seen, reached, bound, isolation)
+            except (CorruptionError, StorageError):
+                if log.is_closed:
+                    return False
+                raise
+        if seen.damage is not None:
+            raise seen.damage
+    return has_moved
 
 
 def _between(
     seen: PartitionView, reached: dict[TopicPartition, int], bound: int, isolation: Isolation
 ) -> Iterator[StoredRecord]:
-    place = seen.place
+    topic_partition = seen.place
     rows = LogRows(
         [seen._replace(damage=None)],
-        start=reached[place],
+        start=reached[topic_partition],
         end=bound,
         isolation=isolation,
         batch_rows=_ROWS_AT_ONCE,
     )
     for record in rows.records():
-        reached[place] = record.offset + 1
+        reached[topic_partition] = record.offset + 1
         yield record
-    reached[place] = bound  # control records are not shown, but passed
-
-
-def _wait(
-    logs: Mapping[TopicPartition, Tailed],
-    reached: Mapping[TopicPartition, int],
-    isolation: Isolation,
-    left: float | None,
-) -> None:
-    place, log = next(iter(logs.items()))
-    if len(logs) > 1:
-        left = _POLL_S if left is None else min(left, _POLL_S)
-    log.wait(reached[place], isolation, left)
+    reached[topic_partition] = bound  # control records are not shown, but passed

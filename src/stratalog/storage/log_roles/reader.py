@@ -8,6 +8,7 @@ from typing import TypeVar, TypeVarTuple
 from stratalog.errors import CorruptionError, StorageError, UsageError
 from stratalog.records.layout import INT64_MIN
 from stratalog.storage.epochs.leader_epochs import EpochEnd, EpochEntry
+from stratalog.storage.log.waiters import Subscription
 from stratalog.storage.log_roles.open_log import OpenLog
 from stratalog.storage.views.log_view import Isolation, LogRead, LogView
 from stratalog.storage.views.time_lookup import TimedOffset, find_largest_time, find_time
@@ -101,6 +102,22 @@ class LogReader(OpenLog):
 
         state.waiters.wait_for(is_there, timeout_s)
         return not guard.is_closed and state.view.bytes_behind(offset, isolation) >= min_bytes
+
+    def subscribe(self, callback: Callable[[], object]) -> Subscription:
+        """Call ``callback`` whenever the log moves: an append becomes visible, the high watermark or the
+        last stable offset advances, the log is closed. For readers of several logs, and for event loops
+        (``loop.call_soon_threadsafe``).
+
+        The thread that moved the log makes the call and holds the log's lock. The callback must be cheap,
+        and must neither wait nor change the log; it may look at ``view``. What it raises is logged to
+        ``stratalog.subscriptions``. To miss nothing: subscribe, then look, then wait for the callback.
+        """
+        return self._state.waiters.subscribe(callback)
+
+    def wake_readers(self) -> None:
+        """Wake waiting readers as if the log had moved: what is hidden from them has changed."""
+        if self._state.waiters.count:
+            self._state.waiters.wake()
 
     # Leader epochs.
 
