@@ -305,7 +305,7 @@ class Recovery:
             world.look()
         with open_logs(ROOT, file_system=file_system, clock=file_system.clock) as logs:
             for place in ("t", 0), ("t", 1), ("u", 0):
-                if place in logs._catalogue.homes:
+                if place in logs._catalogue.directory_of:
                     logs.partition(*place)
         there = world.check(world.scanned(), is_settled=True)
         assert not read_journal(file_system, ROOT).open

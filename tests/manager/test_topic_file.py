@@ -19,7 +19,7 @@ from stratalog.errors import (
     UsageError,
 )
 from stratalog.manager.logs import Logs
-from stratalog.manager.root.catalogue import choose_homes
+from stratalog.manager.root.catalogue import choose_directories
 from stratalog.manager.root.topic_file import Topic, TopicEntry, TopicFile
 from stratalog.storage.files.filesystem import OsFileSystem
 from stratalog.storage.formats.partition_metadata import decode_partition_metadata
@@ -326,10 +326,10 @@ def test_new_partitions_go_to_the_directory_with_fewest(tmp_path):
 
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=6), st.integers(0, 50))
 def test_directories_are_filled_evenly(counts, partitions):
-    homes = choose_homes(counts, partitions)
-    after = [count + homes.count(number) for number, count in enumerate(counts)]
-    filled = [each for number, each in enumerate(after) if number in homes]
-    assert len(homes) == partitions
+    chosen = choose_directories(counts, partitions)
+    after = [count + chosen.count(number) for number, count in enumerate(counts)]
+    filled = [each for number, each in enumerate(after) if number in chosen]
+    assert len(chosen) == partitions
     assert not filled or max(filled) <= min(after) + 1
 
 

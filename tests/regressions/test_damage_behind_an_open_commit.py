@@ -65,7 +65,7 @@ def test_only_damage_that_is_shown_is_told() -> None:
     with open_logs(ROOT, file_system=disk, clock=disk.clock) as logs:
         logs.create("t")
         logs.append("t", ["a", "b", "c"])
-        (view,) = logs._look([PLACE])
+        (view,) = logs._views.look([PLACE])
         damaged = view._replace(damage=CorruptionError("nonsense", "nonsense behind the end"))
         for hidden, is_told in ((3, False), (0, False), (4, True)):
             (shown,) = without_hidden([damaged], {PLACE: hidden})

@@ -80,7 +80,11 @@ WITHIN: dict[str, dict[str, set[str]]] = {
         "scheduler": set(),
         "upkeep": {"attempt"},
         "open_partitions": {"root", "attempt", "scheduler", "upkeep"},
-        "logs": {"root", "read", "write", "commits", "attempt", "scheduler", "open_partitions"},
+        "partition_views": {"root", "read", "commits", "open_partitions"},
+        "logs": {
+            "root", "read", "write", "commits", "attempt", "scheduler", "open_partitions",
+            "partition_views",
+        },
         "commit_pieces": {"root", "commits", "logs"},
     },
     "spark": {

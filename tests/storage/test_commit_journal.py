@@ -34,7 +34,7 @@ from stratalog.storage.commits.records import (
     decode_line,
     encode_line,
 )
-from stratalog.storage.commits.visibility import CommitWatch, hidden_between, visible_ends
+from stratalog.storage.commits.visibility import CommitWatch, hidden_between, open_ends
 from stratalog.storage.names import PieceName, PieceStage, parse_piece_name, piece_file_name
 from stratalog.testing import Call, Fault, FaultyFileSystem, MemoryFileSystem, crash_state
 from stratalog.types import TopicPartition
@@ -290,9 +290,9 @@ def test_an_open_commit_stays_open_over_a_rewrite(disk):
     again = opened(disk)  # writes it anew
     assert again.state.generation == 2
     assert again.state.open == journal.state.open
-    assert visible_ends(ROOT, disk) == {PLACES[0]: 5}
+    assert open_ends(read_journal(disk, ROOT).open) == {PLACES[0]: 5}
     again.append(done(1, CommitKey("q", 1)))
-    assert visible_ends(ROOT, disk) == {}
+    assert open_ends(read_journal(disk, ROOT).open) == {}
 
 
 def test_a_torn_tail_is_removed_by_the_next_writer(disk):

@@ -7,6 +7,7 @@
     scheduler          named background jobs, driven by a clock
     upkeep             the jobs of open logs: flushing by time, removing deleted files
     open_partitions    the logs that are open
+    partition_views    what readers see of partitions, in open logs or in another process's files
     logs               ``stratalog.open``
 
 May import ``storage`` and what is below it.

@@ -8,6 +8,7 @@ acknowledged.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -19,17 +20,8 @@ from stratalog.errors import CorruptionError, StorageError, StratalogError, Usag
 from stratalog.manager.attempt import attempt
 from stratalog.manager.commits.commits import CommitResult, DirectoryCommits, TopicPlan
 from stratalog.manager.open_partitions import OpenPartitions, closed_error
-from stratalog.manager.read.reading import LogRows, PartitionView, StoredRecord, isolation_of
-from stratalog.manager.read.tailing import (
-    FollowedFolder,
-    LogMoves,
-    OwnLog,
-    Polling,
-    Tailed,
-    Waiting,
-    tail_records,
-)
-from stratalog.manager.read.visibility import Visibility, without_hidden
+from stratalog.manager.partition_views import PartitionViews
+from stratalog.manager.read.reading import LogRows, StoredRecord, isolation_of
 from stratalog.manager.root.catalogue import Catalogue
 from stratalog.manager.root.directory import LogDirectory, identity_of
 from stratalog.manager.root.recoveries import OnRecovery, log_report
@@ -47,10 +39,8 @@ from stratalog.storage.log_config import LogConfig
 from stratalog.storage.names import check_topic_type, is_path
 from stratalog.storage.partition_log import AppendResult, PartitionLog, Watermark
 from stratalog.storage.recovery.report import LoadReport
-from stratalog.storage.segment.clean_end import CleanEnds
 from stratalog.storage.segment.tail_verdict import OnDamage
 from stratalog.storage.views.log_view import Isolation
-from stratalog.storage.views.read_only import folder_trace, open_view
 from stratalog.types import TopicPartition
 
 __all__ = ["Logs", "open_logs"]
@@ -154,12 +144,17 @@ class Logs:
                 on_recovery=on_recovery,
             )  # fmt: skip
             self._lock = self._partitions.lock
+            #: Held while topics or commits change; taken before ``_lock``, which readers may need.
+            self._changes = threading.RLock()
             self._journals = [TransactionJournal(file_system, root) for root in roots]
-            self._visibility = Visibility(file_system, roots)
             self._commits = [
                 DirectoryCommits(each, self._catalogue, file_system, clock, self._partitions.get)
                 for each in self._directories
             ]
+            self._views = PartitionViews(
+                self._catalogue, self._partitions, self._commits, file_system, clock,
+                read_only=read_only,
+            )  # fmt: skip
             if not read_only:
                 opened.callback(self._partitions.abandon)
                 self._begin()
@@ -181,7 +176,7 @@ class Logs:
 
     def _log_to_settle(self, place: TopicPartition) -> PartitionLog | None:
         """None where it is not here, or damaged: who asks for it gets to know why."""
-        if place not in self._catalogue.homes:
+        if place not in self._catalogue.directory_of:
             return None
         try:
             return self._partitions.get(place)
@@ -201,7 +196,7 @@ class Logs:
 
         Partitions are opened when they are first used: ``recover`` opens all.
         """
-        found = [*self._catalogue.damage, *self._visibility.damage.values()]
+        found = [*self._catalogue.damage, *self._views.damage]
         for directory in self._directories:
             found += directory.damage
         return (*found, *self._partitions.recoveries.damage())
@@ -221,7 +216,7 @@ class Logs:
         """
         self._check_writable()
         failures: list[StratalogError] = []
-        for place in sorted(self._catalogue.homes):
+        for place in sorted(self._catalogue.directory_of):
             attempt(partial(self._partitions.get, place), failures)
         if failures:
             raise failures[0]
@@ -231,26 +226,17 @@ class Logs:
 
     def topics(self) -> dict[str, Topic]:
         """Every topic, by its name."""
-        self._look_for_new()
+        self._views.refresh()
         return self._catalogue.topics()
 
     def topic(self, name: str) -> Topic:
-        self._look_for_new()
+        self._views.refresh()
         return self._catalogue.topic(name)
 
     def topic_id(self, topic: str) -> bytes | None:
         """The topic's id, from its file or a partition's; None where it has none."""
-        self._look_for_new()
+        self._views.refresh()
         return self._catalogue.topic_id(topic)
-
-    @property
-    def _is_another_writing(self) -> bool:
-        """What there is then is what the files say."""
-        return self._read_only or self._partitions.is_inherited
-
-    def _look_for_new(self) -> None:
-        if self._is_another_writing and not self._partitions.is_closed:
-            self._catalogue.look_again()
 
     def create(
         self,
@@ -265,13 +251,13 @@ class Logs:
         self._check_writable()
         if configs is not None and not isinstance(configs, Mapping):
             raise UsageError(f"configs are a mapping of names to values, not {configs!r}")
-        with self._lock:
+        with self._changes:
             return self._catalogue.create(topic, partitions, LogConfig.of(configs, **names))
 
     def add_partitions(self, topic: str, partitions: int) -> Topic:
         """Let a topic have at least so many partitions. Keys may go elsewhere from then on."""
         self._check_writable()
-        with self._lock:
+        with self._changes:
             return self._catalogue.add_partitions(topic, partitions)
 
     # Partitions.
@@ -282,46 +268,16 @@ class Logs:
         check_topic_type(topic)
         return self._partitions.get(TopicPartition(topic, _partition_number(partition)))
 
-    def _look(self, places: Iterable[TopicPartition]) -> list[PartitionView]:
-        """What a reader sees of partitions now; of a commit into several, all or nothing."""
-        if self._is_another_writing:
-            return self._visibility.look(lambda: self._look_at_folders(places))
-        with self._lock:
-            return [self._look_at_log(each, self.partition(*each)) for each in places]
-
-    def _look_at_log(self, place: TopicPartition, log: PartitionLog) -> PartitionView:
-        with self._lock:  # a commit holds it until it is over
-            views = [PartitionView(place, log.view)]
-            for commits in self._commits:
-                views = without_hidden(views, commits.hidden())
-            return views[0]
-
-    def _look_at_folders(self, places: Iterable[TopicPartition]) -> list[PartitionView]:
-        clean_ends = CleanEnds(self._file_system)
-        return [self._look_at_folder(each, clean_ends) for each in places]
-
-    def _look_at_folder(self, place: TopicPartition, clean_ends: CleanEnds) -> PartitionView:
-        directory = self._catalogue.home(place)
-        directory.log_starts.read()  # its writer may have raised it
-        found = open_view(
-            directory.folder(place),
-            self._file_system,
-            log_start=directory.log_starts.of(place),
-            clean_end=clean_ends.of(directory.root, place),
-            config=self._catalogue.config(place.topic),
-        )
-        return PartitionView(place, *found, again=lambda: self._look([place])[0])
-
     def places(self, topic: str, partitions: int | Iterable[int] | None) -> list[TopicPartition]:
         """The partitions that are meant: all, one, or those listed."""
-        self._look_for_new()
+        self._views.refresh()
         if partitions is None:
             partitions = self._catalogue.partitions(topic)
         listed = partitions if isinstance(partitions, Iterable) else (partitions,)
         numbers = dict.fromkeys(map(_partition_number, listed))
         places = [TopicPartition(topic, each) for each in numbers]
         for place in places:
-            self._catalogue.home(place)
+            self._catalogue.directory(place)
         if not places:
             raise UsageError(f"no partition of {topic!r} is named")
         return places
@@ -441,7 +397,8 @@ class Logs:
         """Put pieces that tasks have staged in the first directory into its logs, all of them once; see
         ``manager.commit_pieces``, which opens the directory for just that."""
         self._check_writable()
-        with self._lock:
+        with self._changes:
+            self._check_writable()
             return self._commits[0].commit(key, pieces, topics, threads=threads)
 
     def now_ms(self) -> int:
@@ -490,7 +447,7 @@ class Logs:
         """
         self._check_open()
         return LogRows(
-            self._look(self.places(topic, partitions)),
+            self._views.look(self.places(topic, partitions)),
             start=start,
             end=end,
             start_time=start_time,
@@ -518,38 +475,19 @@ class Logs:
             raise UsageError(f"start is a whole number, not {start!r}")
         if timeout_s is not None and not _is_duration(timeout_s):
             raise UsageError(f"timeout_s is a number of seconds, not {timeout_s!r}")
-        places = self.places(topic, partitions)
-        logs: dict[TopicPartition, Tailed]
-        waiting: Waiting
-        if self._is_another_writing:
-            logs = {place: self._followed(place) for place in places}
-            waiting = Polling()
-        else:
-            own = {place: self.partition(*place) for place in places}
-            logs = {
-                place: OwnLog(log, partial(self._look_at_log, place, log))
-                for place, log in own.items()
-            }
-            waiting = LogMoves(own.values())
-        return tail_records(logs, waiting, start, isolation_of(isolation), timeout_s)
-
-    def _followed(self, place: TopicPartition) -> FollowedFolder:
-        folder = self._catalogue.home(place).folder(place)
-        return FollowedFolder(
-            lambda: self._look([place])[0],
-            lambda: (folder_trace(folder, self._file_system), self._visibility.stamp()),
-            lambda: self._partitions.is_closed,
+        return self._views.tail(
+            self.places(topic, partitions), start, isolation_of(isolation), timeout_s
         )
 
     def earliest(self, topic: str, partition: int = 0) -> int:
         """The first offset that is there."""
         self._check_open()
-        return self._look(self.places(topic, partition))[0].view.log_start
+        return self._views.look(self.places(topic, partition))[0].view.log_start
 
     def latest(self, topic: str, partition: int = 0) -> int:
         """The offset that the next record will get."""
         self._check_open()
-        return self._look(self.places(topic, partition))[0].view.log_end
+        return self._views.look(self.places(topic, partition))[0].view.log_end
 
     # Looking after.
 
@@ -566,7 +504,7 @@ class Logs:
         """Apply retention to every partition; how many segments went."""
         self._check_writable()
         gone = 0
-        for place in self._catalogue.homes:
+        for place in self._catalogue.directory_of:
             log = self.partition(*place)
             deletions = log.retain().deletions
             if deletions:
@@ -614,7 +552,7 @@ class Logs:
         for transaction in list(self._transactions):
             attempt(transaction.end, failures)
         self._partitions.scheduler.stop()
-        with self._lock:
+        with self._changes, self._lock:
             if self._partitions.is_closed:
                 return
             self._partitions.is_closed = True

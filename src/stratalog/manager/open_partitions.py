@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
@@ -56,8 +55,7 @@ class OpenPartitions:
         self._removals = DueRemovals(clock)
         self.scheduler.add(_FLUSH, self._flushes.run, self._flushes.interval_ms)
         self.scheduler.add(_DELETE_FILES, self._removals.run, self._removals.interval_ms)
-        #: Held by whoever changes which partitions there are, or must see several as of one moment.
-        self.lock = threading.RLock()
+        self.lock = catalogue.lock
         self.is_closed = False
         self._forks = fork_count()
 
@@ -82,7 +80,7 @@ class OpenPartitions:
             log = self._logs.get(place)
             if log is not None:
                 return log
-            directory = self._catalogue.home(place)
+            directory = self._catalogue.directory(place)
             log = self._load(place, directory)
             self._logs[place] = log
             self.flush_by_time(log)
@@ -91,7 +89,7 @@ class OpenPartitions:
             if log.recovery_point < directory.recovery_points.of(place):
                 # The log is shorter than it was. What is appended now may not pass for something that
                 # was safe before, should a crash tear it.
-                self.checkpoint(self._catalogue.homes[place])
+                self.checkpoint(self._catalogue.directory_of[place])
             return log
 
     def _load(self, place: TopicPartition, directory: LogDirectory) -> PartitionLog:
@@ -134,9 +132,9 @@ class OpenPartitions:
 
     def checkpoint(self, number: int) -> None:
         """Write what is known of a directory's partitions into its root."""
-        homes = self._catalogue.homes
-        logs = {place: log for place, log in self._logs.items() if homes[place] == number}
-        write_checkpoints(self._directories[number], logs, homes, number)
+        directory_of = self._catalogue.directory_of
+        logs = {place: log for place, log in self._logs.items() if directory_of[place] == number}
+        write_checkpoints(self._directories[number], logs, directory_of, number)
 
     def abandon(self) -> None:
         """Let go of everything as it is."""
@@ -147,18 +145,18 @@ class OpenPartitions:
 
     def close(self, failures: list[StratalogError]) -> None:
         """Close every log, write the checkpoints, mark the stop as orderly: as far as each can be done."""
-        homes = self._catalogue.homes
+        directory_of = self._catalogue.directory_of
         failed: set[int] = set()
         for place, log in self._logs.items():
             if not attempt(log.close, failures) or log.failure is not None:
-                failed.add(homes[place])
+                failed.add(directory_of[place])
             attempt(partial(log.remove_due, all_of_them=True), failures)
         for number, directory in enumerate(self._directories):
             if number in failed:
                 continue  # what its logs could not write, no checkpoint may claim
             # Those that were not opened are as they were: well, if the last stop was orderly.
             is_clean = directory.was_clean or all(
-                place in self._logs for place, home in homes.items() if home == number
+                place in self._logs for place, at in directory_of.items() if at == number
             )
             if attempt(partial(self.checkpoint, number), failures) and is_clean:
                 attempt(directory.mark_clean, failures)

@@ -20,6 +20,7 @@ from stratalog.inspect.partition.folder_notes import partition_notes, root_notes
 from stratalog.inspect.partition.log_starts import LogStarts
 from stratalog.inspect.partition.partition_filter import EVERYTHING, PartitionFilter
 from stratalog.inspect.partition.visibility import Journals
+from stratalog.storage.commits.visibility import repeat_look
 from stratalog.storage.files.filesystem import DirEntry, FileSystem, OsFileSystem
 from stratalog.storage.names import (
     FOREIGN_ROOT_DIRS,
@@ -61,8 +62,6 @@ _ROOT_FILES: Final = (META_PROPERTIES, RECOVERY_CHECKPOINT, LOG_START_CHECKPOINT
 #: What listing a path says when it is no folder; opening it as a file then says what is wrong with it.
 _NO_FOLDER: Final = (errno.ENOTDIR, errno.ENOENT, errno.ELOOP)
 
-_TRIES: Final = 16
-
 Answer = TypeVar("Answer")
 
 
@@ -72,10 +71,10 @@ class PartitionSource:
 
     ``place`` is None for files in a folder that is no partition's. Of what lies below ``log_start`` the
     log directory says that it was deleted. From ``visible_end`` on nothing is shown: a commit into several
-    partitions is under way there, or may be when it is read (see ``visible_ends``). ``is_listed``: the
-    files were found, not named, so that one of them may be gone before it is opened. ``swapped`` are the
-    names that some of them do not have yet, but will (see ``settling``). ``clean_end`` is where a clean
-    shutdown left the log, read before the folder was listed.
+    partitions is in progress there, or may be when it is read (see ``storage.commits.visibility``).
+    ``is_listed``: the files were found, not named, so that one of them may be gone before it is opened.
+    ``swapped`` are the names that some of them do not have yet, but will (see ``settling``). ``clean_end``
+    is where a clean shutdown left the log, read before the folder was listed.
     """
 
     folder: str
@@ -143,20 +142,20 @@ def find_sources(
     it, and the other folders are found all the same.
     """
     listed = path_list(paths)
-    for _ in range(_TRIES):
+
+    def find() -> tuple[Sources, list[StorageError]] | None:
         finder = _Finder(wanted, file_system or OsFileSystem(), cache)
         for path in listed:
             finder.add(path)
         found = finder.found()
-        if found is not None:
-            for error in finder.refused:
-                if on_refused is None:
-                    raise error
-                on_refused(error)
-            return found
-    raise StorageError(
-        "commits come faster than the log directory can be listed: try again", path=listed[0]
-    )
+        return None if found is None else (found, finder.refused)
+
+    found, refused = repeat_look(find, listed[0])
+    for error in refused:
+        if on_refused is None:
+            raise error
+        on_refused(error)
+    return found
 
 
 class _Finder:
@@ -189,7 +188,7 @@ class _Finder:
             self._files.append(path)
             return
         if _is_partition(path, entries):
-            self._journals.read(os.path.dirname(os.path.abspath(path)))
+            self._journals.before(os.path.dirname(os.path.abspath(path)))
             self._add_partition(path)
         elif _is_root(entries):
             self._add_root(path, entries)
@@ -202,7 +201,7 @@ class _Finder:
     def _add_root(self, path: str, entries: list[DirEntry]) -> None:
         self._notes += root_notes(path, entries)
         self._named_roots.append(path)
-        self._journals.read(os.path.abspath(path))
+        self._journals.before(os.path.abspath(path))
         for entry in entries:
             place = parse_partition_dir(entry.name)
             if place is None or is_marked_partition_dir(entry.name):
@@ -284,13 +283,13 @@ class _Finder:
         )
 
     def _hide(self) -> bool:
-        """Nothing is shown of a commit that was not done when the listing began."""
-        hidden = self._journals.hidden(set(self._roots.values()))
+        """Hide commits that were not done when the listing began. False: everything must be listed again."""
+        hidden = self._journals.hidden()
         if hidden is None:
             return False
         for whole, root in self._roots.items():
             source = self._folders[whole]
-            end = None if source.place is None else hidden[root].get(source.place)
+            end = None if source.place is None else hidden.get(root, {}).get(source.place)
             if end is not None and (source.visible_end is None or end < source.visible_end):
                 self._folders[whole] = replace(source, visible_end=end)
         return True

@@ -27,7 +27,7 @@ from stratalog.manager.commits.replay import Replay
 from stratalog.manager.commits.threads import side_by_side
 from stratalog.manager.root.catalogue import Catalogue
 from stratalog.manager.root.directory import LogDirectory
-from stratalog.storage.commits.journal import CommitJournal, read_journal
+from stratalog.storage.commits.journal import CommitJournal, JournalState, read_journal
 from stratalog.storage.commits.key import CommitKey
 from stratalog.storage.commits.piece import Piece
 from stratalog.storage.commits.records import (
@@ -122,7 +122,7 @@ class DirectoryCommits:
         clock: Clock,
         log_of: Callable[[TopicPartition], PartitionLog],
     ) -> None:
-        self._root = directory.root
+        self.root = directory.root
         self._directory = directory
         self._catalogue = catalogue
         self._file_system = file_system
@@ -143,20 +143,23 @@ class DirectoryCommits:
         if not self._has_begun:
             self._journal.begin()
             self._has_begun = True
-        replay = Replay(self._root, self._file_system, self._journal, self._log_of)
+        replay = Replay(self.root, self._file_system, self._journal, self._log_of)
         for each in self._journal.state.open:
             self._create_topics(each.intent)
             self._reports += replay.finish(each)
             self._has_replayed = True
+            for partition in each.intent.partitions:
+                self._log_of(partition.place).wake_readers()
             self._tidy()
 
-    def hidden(self) -> dict[TopicPartition, int]:
-        """The offset from which on readers see nothing of a partition, where a commit is not finished."""
-        ends: dict[TopicPartition, int] = {}
-        for each in self._journal.state.open:
-            for place, end in each.visible_ends().items():
-                ends[place] = min(end, ends.get(place, end))
-        return ends
+    @property
+    def state(self) -> JournalState:
+        """What the journal says now. A value that never changes: each line of the journal replaces it.
+
+        A commit is in it before its first append, and open until everything is applied and the journal says
+        that it is done. Readers take it before and after they look, and wait for nothing.
+        """
+        return self._journal.state
 
     def commit(
         self,
@@ -185,6 +188,8 @@ class DirectoryCommits:
             side_by_side(self._apply, logs, threads)
             spans = tuple(_plain_span(each) for each in intent.partitions)
             self._journal.append(Done(intent.number, key, spans))
+            for log, _ in logs:
+                log.wake_readers()
         except StratalogError as error:
             error.add_note(_promised_note(key))
             raise
@@ -193,7 +198,7 @@ class DirectoryCommits:
 
     def _apply(self, planned: tuple[PartitionLog, PartitionIntent]) -> None:
         log, intent = planned
-        apply_pieces(log, self._file_system, self._root, intent.pieces)
+        apply_pieces(log, self._file_system, self.root, intent.pieces)
         assert log.log_end == intent.start + intent.records, f"{intent.place} grew by itself"
 
     def _result(
@@ -224,7 +229,7 @@ class DirectoryCommits:
 
         def admit(piece: Piece) -> Piece:
             config = configs[piece.place]
-            return admit_piece(self._file_system, self._root, piece, config, now_ms)
+            return admit_piece(self._file_system, self.root, piece, config, now_ms)
 
         try:
             # All is looked at before the first log is opened.
@@ -236,11 +241,11 @@ class DirectoryCommits:
                 self._plan_partition(place, each, new) for place, each in by_place.items()
             )
             if admitted != listed:
-                self._file_system.sync_dir(self._root)
+                self._file_system.sync_dir(self.root)
         except BaseException:
             with suppress(StorageError):
                 for piece in listed:
-                    self._file_system.unlink(os.path.join(self._root, prepared_name(piece)))
+                    self._file_system.unlink(os.path.join(self.root, prepared_name(piece)))
             raise
         number = self._journal.state.last_number + 1
         return Intent(number, key, now_ms, partitions, tuple(new.values()))
@@ -276,7 +281,7 @@ class DirectoryCommits:
         for name in sorted({*topics, *(place.topic for place in pieces)} - known.keys()):
             if name not in topics:
                 raise UnknownPartitionError(
-                    f"no topic {name!r} in {self._root}: create it, or say with how many partitions"
+                    f"no topic {name!r} in {self.root}: create it, or say with how many partitions"
                 )
             plan = topics[name]
             self._catalogue.check_new(name, plan.partitions)
@@ -288,10 +293,10 @@ class DirectoryCommits:
                     f"topic {place.topic!r} is to have {new[place.topic].partitions} partitions: "
                     f"there is none of number {place.partition}"
                 )
-            if place.topic not in new and self._catalogue.home(place) is not self._directory:
+            if place.topic not in new and self._catalogue.directory(place) is not self._directory:
                 raise UsageError(
-                    f"{place} is in {self._catalogue.home(place).root}, and its pieces are in "
-                    f"{self._root}: a piece is staged in the directory of its partition"
+                    f"{place} is in {self._catalogue.directory(place).root}, and its pieces are in "
+                    f"{self.root}: a piece is staged in the directory of its partition"
                 )
         return new
 
@@ -324,7 +329,7 @@ class DirectoryCommits:
         state = self._journal.state
         names = [
             entry.name
-            for entry in self._file_system.list_dir(self._root)
+            for entry in self._file_system.list_dir(self.root)
             if entry.is_file and parse_piece_name(entry.name) is not None
         ]
         now_ms = self._clock.now_ms()
@@ -332,11 +337,11 @@ class DirectoryCommits:
         if unknown and (len(unknown) <= _AGES_AT_ONCE or state.last_number % _AGES_EVERY == 0):
             files = []
             for name in unknown:
-                found = self._file_system.stat(os.path.join(self._root, name))
+                found = self._file_system.stat(os.path.join(self.root, name))
                 if found is not None:
                     files.append(PieceFile(name, found.modified_ms))
             gone += plan_sweep(files, state, now_ms)[0]
-        paths = [os.path.join(self._root, name) for name in gone]
+        paths = [os.path.join(self.root, name) for name in gone]
         side_by_side(self._file_system.unlink, paths, threads)
 
 

@@ -1,33 +1,28 @@
-"""What readers of open logs see while a commit is under way: all of it, or nothing of it."""
+"""What readers of partitions see while a commit is in progress: all of it, or nothing of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from stratalog.errors import CorruptionError
 from stratalog.manager.read.reading import PartitionView
 from stratalog.storage.commits.journal import JournalState
 from stratalog.storage.commits.visibility import (
     CommitWatch,
+    JournalReadings,
     cut_view,
-    hidden_between,
-    too_many_commits,
+    repeat_look,
 )
 from stratalog.storage.files.filesystem import FileSystem
 from stratalog.types import TopicPartition
 
-__all__ = ["Visibility", "without_hidden"]
-
-T = TypeVar("T")
-
-_TRIES: Final = 16
+__all__ = ["WatchedJournals", "look_past_commits", "without_hidden"]
 
 
 def without_hidden(
     views: Iterable[PartitionView], hidden: Mapping[TopicPartition, int]
 ) -> list[PartitionView]:
-    """The views without what must not be shown. What is damaged there does not matter yet."""
+    """Return the views without what must be hidden. Damage in the hidden part does not matter yet."""
     shown = []
     for each in views:
         end = hidden.get(each.place)
@@ -38,40 +33,48 @@ def without_hidden(
     return shown
 
 
-class Visibility:
+def look_past_commits(
+    roots: Sequence[str],
+    state_of: Callable[[str], JournalState],
+    look: Callable[[], list[PartitionView]],
+) -> list[PartitionView]:
+    """Look at partitions; return their views without commits that were not done before the look. Of a
+    commit into several partitions that is all, or nothing."""
+
+    def look_once() -> list[PartitionView] | None:
+        readings = JournalReadings(state_of)
+        for root in roots:
+            readings.before(root)
+        views = look()
+        hidden = readings.hidden()
+        if hidden is None:
+            return None
+        for ends in hidden.values():
+            views = without_hidden(views, ends) if ends else views
+        return views
+
+    return repeat_look(look_once, roots[0])
+
+
+class WatchedJournals:
     """The journals of directories that another process may be writing to."""
 
     def __init__(self, file_system: FileSystem, roots: Iterable[str]) -> None:
-        self._watches = [CommitWatch(file_system, root) for root in roots]
-        #: Journals that could not be read: parts of commits may be shown.
+        self._watches = {root: CommitWatch(file_system, root) for root in roots}
+        #: Journals that could not be read, by path: parts of commits may be shown.
         self.damage: dict[str, CorruptionError] = {}
 
     def stamp(self) -> object:
-        """Another value whenever something else may be visible."""
-        return tuple(watch.stamp() for watch in self._watches)
+        """Return another value whenever a commit may have begun or ended."""
+        return tuple(watch.stamp() for watch in self._watches.values())
 
-    def look(self, look: Callable[[], list[PartitionView]]) -> list[PartitionView]:
-        """What is seen of partitions at one moment, as far as it may be shown."""
-        for _ in range(_TRIES):
-            before = self._states()
-            views = look()
-            after = self._states()
-            hidden = [hidden_between(a, b) for a, b in zip(before, after, strict=True)]
-            for each in hidden:
-                if each is None:
-                    break
-                views = without_hidden(views, each)
-            else:
-                return views
-        raise too_many_commits(self._watches[0])
-
-    def _states(self) -> list[JournalState]:
-        states = []
-        for watch in self._watches:
-            try:
-                states.append(watch.state())
-                self.damage.pop(watch.path, None)
-            except CorruptionError as error:
-                self.damage[watch.path] = error
-                states.append(JournalState())
-        return states
+    def state_of(self, root: str) -> JournalState:
+        """Return what a directory's journal says now. A damaged one counts as empty."""
+        watch = self._watches[root]
+        try:
+            state = watch.state()
+        except CorruptionError as error:
+            self.damage[watch.path] = error
+            return JournalState()
+        self.damage.pop(watch.path, None)
+        return state

@@ -33,7 +33,7 @@ from stratalog.storage.names import (
 )
 from stratalog.types import TopicPartition
 
-__all__ = ["Catalogue", "check_partition_count", "choose_homes"]
+__all__ = ["Catalogue", "check_partition_count", "choose_directories"]
 
 _NAME_SIZE_MAX: Final = 255  # of a folder, on every file system that we know
 _LISTED_MAX: Final = 10
@@ -54,15 +54,15 @@ def check_partition_count(partitions: int) -> int:
     return partitions
 
 
-def choose_homes(counts: Sequence[int], partitions: int) -> list[int]:
-    """A directory for each new partition: the one with fewest, the first of those."""
+def choose_directories(counts: Sequence[int], partitions: int) -> list[int]:
+    """Return a directory for each new partition: the one with fewest, the first of those."""
     left = list(counts)
-    homes = []
+    chosen = []
     for _ in range(partitions):
         number = left.index(min(left))
         left[number] += 1
-        homes.append(number)
-    return homes
+        chosen.append(number)
+    return chosen
 
 
 class Catalogue:
@@ -73,11 +73,13 @@ class Catalogue:
     ) -> None:
         self._directories = directories
         self._file_system = file_system
-        self._lock = threading.RLock()
+        #: Held while it changes which partitions there are, which of them are open, or what the checkpoints
+        #: say of them.
+        self.lock = threading.RLock()
         self._files = [TopicFile(file_system, each.root) for each in directories]
         #: Files that could not be read. Only a reader goes on without them.
         self.damage = self._read_files(must=not read_only)
-        self._homes: dict[TopicPartition, int] = {}
+        self._directory_of: dict[TopicPartition, int] = {}
         self._partitions: dict[str, tuple[int, ...]] = {}
         self._missing: dict[str, tuple[int, ...]] = {}  # asked for by every append
         for number, directory in enumerate(directories):
@@ -94,54 +96,54 @@ class Catalogue:
                 damage.append(error)
         return damage
 
-    def look_again(self) -> None:
+    def refresh(self) -> None:
         """Find out what another process has made or taken away meanwhile. For those who only read."""
-        homes: dict[TopicPartition, int] = {}
+        directory_of: dict[TopicPartition, int] = {}
         for number, directory in enumerate(self._directories):
-            self._add(homes, directory.partitions(), number)
-        if homes != self._homes:
+            self._add(directory_of, directory.partitions(), number)
+        if directory_of != self._directory_of:
             # A topic is written down before its folders are made.
             self.damage = self._read_files(must=False)
-            self._set(homes, {place.topic for place in (*homes, *self._homes)})
+            self._set(directory_of, {place.topic for place in (*directory_of, *self._directory_of)})
 
     def _take(self, places: Sequence[TopicPartition], number: int) -> None:
-        homes = dict(self._homes)
-        self._add(homes, places, number)
-        self._set(homes, {place.topic for place in places})
+        directory_of = dict(self._directory_of)
+        self._add(directory_of, places, number)
+        self._set(directory_of, {place.topic for place in places})
 
     def _add(
-        self, homes: dict[TopicPartition, int], places: Iterable[TopicPartition], number: int
+        self, directory_of: dict[TopicPartition, int], places: Iterable[TopicPartition], number: int
     ) -> None:
         for place in places:
-            if place in homes:
+            if place in directory_of:
                 raise UsageError(
-                    f"{place} is in two log directories: {self._directories[homes[place]].root} and "
+                    f"{place} is in two log directories: {self._directories[directory_of[place]].root} and "
                     f"{self._directories[number].root}"
                 )
-            homes[place] = number
+            directory_of[place] = number
 
-    def _set(self, homes: dict[TopicPartition, int], changed: set[str]) -> None:
+    def _set(self, directory_of: dict[TopicPartition, int], changed: set[str]) -> None:
         # Replaced, not changed: others may be reading them.
         listed: dict[str, list[int]] = {name: [] for name in changed}
-        for place in homes:
+        for place in directory_of:
             if place.topic in changed:
                 listed[place.topic].append(place.partition)
         partitions = {**self._partitions, **{name: tuple(sorted(listed[name])) for name in listed}}
-        self._homes = homes
+        self._directory_of = directory_of
         self._partitions = {name: each for name, each in partitions.items() if each}
         self._missing.clear()
 
     # What there is.
 
     @property
-    def homes(self) -> Mapping[TopicPartition, int]:
+    def directory_of(self) -> Mapping[TopicPartition, int]:
         """Every partition, and the number of its directory."""
-        return self._homes
+        return self._directory_of
 
-    def home(self, place: TopicPartition) -> LogDirectory:
+    def directory(self, place: TopicPartition) -> LogDirectory:
         """The directory of a partition."""
         check_topic_type(place.topic)
-        number = self._homes.get(place)
+        number = self._directory_of.get(place)
         if number is None:
             there = self.partitions(place.topic)  # says so where the topic is unknown
             raise UnknownPartitionError(
@@ -206,7 +208,7 @@ class Catalogue:
             return known.topic_id
         for partition in known.partitions:
             place = TopicPartition(name, partition)
-            path = os.path.join(self.home(place).folder(place), PARTITION_METADATA)
+            path = os.path.join(self.directory(place).folder(place), PARTITION_METADATA)
             data = read_small_file(self._file_system, path)
             if data is not None:
                 try:
@@ -227,7 +229,7 @@ class Catalogue:
         directory: LogDirectory | None = None,
     ) -> Topic:
         """Make a topic; with the id that was promised to it, and in one directory, where that is told."""
-        with self._lock:
+        with self.lock:
             self.check_new(name, partitions)
             for file in self._files:
                 file.remove(name)  # of a topic whose folders somebody has taken away
@@ -248,7 +250,7 @@ class Catalogue:
     def add_partitions(self, name: str, partitions: int) -> Topic:
         if type(partitions) is not int:
             raise UsageError(f"a number of partitions is a whole number, not {partitions!r}")
-        with self._lock:
+        with self.lock:
             known = self.topic(name)
             there = {*known.partitions, *self.missing(name)}
             if partitions - len(there) > _CREATED_MAX:
@@ -270,35 +272,35 @@ class Catalogue:
             raise UsageError(f"the folder {longest!r} has a name of {len(longest)} characters")
         if directory is None:
             counts = [0] * len(self._directories)
-            for number in self._homes.values():
+            for number in self._directory_of.values():
                 counts[number] += 1
-            chosen = choose_homes(counts, len(partitions))
+            numbers = choose_directories(counts, len(partitions))
         else:
-            chosen = [self._directories.index(directory)] * len(partitions)
-        homes = dict(zip(partitions, chosen, strict=True))
+            numbers = [self._directories.index(directory)] * len(partitions)
+        chosen = dict(zip(partitions, numbers, strict=True))
         before = [file.entries.get(topic.name) for file in self._files]
         self._forget(TopicPartition(topic.name, each) for each in partitions)
         try:
             # What is to be comes first: a crash from here on is completed by whoever opens next.
-            plan = self._plan(homes)
-            for number in sorted(set(homes.values())):
-                self._note(number, topic, _of(homes, number), plan)
-            for number in sorted(set(homes.values())):
-                self._make_folders(number, topic, _of(homes, number))
+            plan = self._plan(chosen)
+            for number in sorted(set(chosen.values())):
+                self._note(number, topic, _of(chosen, number), plan)
+            for number in sorted(set(chosen.values())):
+                self._make_folders(number, topic, _of(chosen, number))
         except BaseException:
-            self._undo(topic.name, homes, before)
+            self._undo(topic.name, chosen, before)
             raise
         with suppress(StorageError):  # it is there: a plan that stays behind finds nothing to do
-            for number in sorted(set(homes.values())):
+            for number in sorted(set(chosen.values())):
                 self._note(number, topic, (), None)
 
-    def _plan(self, homes: Mapping[int, int]) -> dict[str, tuple[int, ...]]:
+    def _plan(self, chosen: Mapping[int, int]) -> dict[str, tuple[int, ...]]:
         """By the directories' ids. One without an id has only its own file to tell it."""
         plan = {}
-        for number in set(homes.values()):
+        for number in set(chosen.values()):
             directory_id = self._directories[number].directory_id
             if directory_id is not None:
-                plan[format_uuid(directory_id)] = _of(homes, number)
+                plan[format_uuid(directory_id)] = _of(chosen, number)
         return plan
 
     def _note(
@@ -344,12 +346,12 @@ class Catalogue:
             replace_file(self._file_system, path, path + TEMPORARY_SUFFIX, data)
 
     def _undo(
-        self, name: str, homes: Mapping[int, int], before: Sequence[TopicEntry | None]
+        self, name: str, chosen: Mapping[int, int], before: Sequence[TopicEntry | None]
     ) -> None:
         """Take back partitions that could not all be made. What cannot be taken back is completed by
         whoever opens the directories next."""
-        made = {TopicPartition(name, partition): number for partition, number in homes.items()}
-        self._set({p: number for p, number in self._homes.items() if p not in made}, {name})
+        made = {TopicPartition(name, partition): number for partition, number in chosen.items()}
+        self._set({p: number for p, number in self._directory_of.items() if p not in made}, {name})
         with suppress(StorageError):
             for place, number in made.items():
                 folder = self._directories[number].folder(place)
@@ -357,7 +359,7 @@ class Catalogue:
                     for suffix in ("", TEMPORARY_SUFFIX):
                         self._file_system.unlink(os.path.join(folder, PARTITION_METADATA + suffix))
                     self._file_system.remove_dir(folder)
-            for number in sorted(set(homes.values())):
+            for number in sorted(set(chosen.values())):
                 self._files[number].restore(name, before[number])
         self._missing.clear()
 
@@ -384,26 +386,26 @@ class Catalogue:
         ]
         for number, entry in begun:
             assert entry.plan is not None
-            planned = {numbers[name]: each for name, each in entry.plan.items() if name in numbers}
+            planned = {numbers[name]: them for name, them in entry.plan.items() if name in numbers}
             if self._directories[number].directory_id is None:
                 planned[number] = entry.topic.partitions
-            for home, partitions in sorted(planned.items()):
-                self._note(home, entry.topic, partitions, entry.plan)
-                self._complete(home, entry.topic, partitions)
+            for each, partitions in sorted(planned.items()):
+                self._note(each, entry.topic, partitions, entry.plan)
+                self._complete(each, entry.topic, partitions)
         for number, entry in begun:
             if entry.plan is not None and entry.plan.keys() <= numbers.keys():
-                for home in {number, *(numbers[name] for name in entry.plan)}:
-                    self._note(home, entry.topic, (), None)
+                for each in {number, *(numbers[name] for name in entry.plan)}:
+                    self._note(each, entry.topic, (), None)
 
     def _complete(self, number: int, topic: Topic, partitions: Iterable[int]) -> None:
         missing = []
         for partition in partitions:
             place = TopicPartition(topic.name, partition)
-            home = self._homes.get(place)
-            if home is None:
+            at = self._directory_of.get(place)
+            if at is None:
                 missing.append(partition)
                 continue
-            directory = self._directories[home]
+            directory = self._directories[at]
             path = os.path.join(directory.folder(place), PARTITION_METADATA)
             if self._file_system.stat(path) is None:
                 self._put_metadata(directory, place, topic.topic_id)
@@ -412,8 +414,8 @@ class Catalogue:
         self._make_folders(number, topic, missing)
 
 
-def _of(homes: Mapping[int, int], number: int) -> tuple[int, ...]:
-    return tuple(partition for partition, home in homes.items() if home == number)
+def _of(chosen: Mapping[int, int], number: int) -> tuple[int, ...]:
+    return tuple(partition for partition, at in chosen.items() if at == number)
 
 
 def _listed(names: Sequence[object]) -> str:

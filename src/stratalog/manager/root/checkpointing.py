@@ -24,16 +24,19 @@ class Checkpoints(NamedTuple):
 
 
 def plan_checkpoints(
-    old: Checkpoints, open_logs: Mapping[TopicPartition, PartitionLog], homes: Offsets, number: int
+    old: Checkpoints,
+    open_logs: Mapping[TopicPartition, PartitionLog],
+    directory_of: Offsets,
+    number: int,
 ) -> Checkpoints:
     """What root ``number`` is to say. ``open_logs`` are those of its logs that are open; what was said of
-    others stays, unless ``homes`` has them in another root now."""
+    others stays, unless ``directory_of`` has them in another root now."""
 
     def merged(said: Offsets, new: Offsets) -> dict[TopicPartition, int]:
         kept = {
             place: offset
             for place, offset in said.items()
-            if place not in open_logs and homes.get(place, number) == number
+            if place not in open_logs and directory_of.get(place, number) == number
         }
         return dict(sorted({**kept, **new}.items()))
 
@@ -54,13 +57,13 @@ def plan_checkpoints(
 def write_checkpoints(
     directory: LogDirectory,
     open_logs: Mapping[TopicPartition, PartitionLog],
-    homes: Offsets,
+    directory_of: Offsets,
     number: int,
 ) -> None:
     """Say it on the disk."""
     files = (directory.log_starts, directory.recovery_points, directory.high_watermarks)
     planned = plan_checkpoints(
-        Checkpoints(*(each.offsets for each in files)), open_logs, homes, number
+        Checkpoints(*(each.offsets for each in files)), open_logs, directory_of, number
     )
     for file, offsets in zip(files, planned, strict=True):
         file.write(offsets)
