@@ -182,7 +182,7 @@ def test_name_that_kafka_takes(logs, name):
     assert values(logs, name, 1) == [b"x"]
 
 
-@pytest.mark.parametrize("count", [0, -1, 1.5, "3", None, True])
+@pytest.mark.parametrize("count", [0, -1, 1.5, "3", True])
 def test_number_of_partitions_that_cannot_be(logs, count):
     with pytest.raises(UsageError, match="at least one partition"):
         logs.create("a", count)

@@ -128,9 +128,12 @@ def decoded(example: Example) -> dict[str, Any]:
                         each.topic.name, (each.topic.topic_id or b"").hex(),
                         list(each.topic.partitions), each.topic.config.overrides(),
                         {name: list(parts) for name, parts in (each.plan or {}).items()},
+                        None if each.deletion is None
+                        else [each.deletion.mark, list(each.deletion.directories)],
                     ]
                     for each in topics.entries.values()
-                ]
+                ],
+                "deleted": list(topics.deleted_folders),
             }  # fmt: skip
         case "transactions":
             journal = TransactionJournal(in_memory(names.STRATALOG_TRANSACTIONS, data), "/logs")

@@ -25,6 +25,7 @@ from stratalog.manager.read.reading import LogRows, StoredRecord, isolation_of
 from stratalog.manager.root.catalogue import Catalogue
 from stratalog.manager.root.directory import LogDirectory, identity_of
 from stratalog.manager.root.recoveries import OnRecovery, log_report
+from stratalog.manager.root.topic_configs import altered_config, check_same_topic
 from stratalog.manager.root.topic_file import Topic
 from stratalog.manager.scheduler import JobStatus
 from stratalog.manager.write.batches import append_rows, batch_options
@@ -36,7 +37,7 @@ from stratalog.storage.commits.key import CommitKey
 from stratalog.storage.commits.piece import Piece
 from stratalog.storage.files.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.log_config import LogConfig
-from stratalog.storage.names import check_topic_type, is_path
+from stratalog.storage.names import INTERNAL_TOPICS, check_topic_type, is_path
 from stratalog.storage.partition_log import AppendResult, PartitionLog, Watermark
 from stratalog.storage.recovery.report import LoadReport
 from stratalog.storage.segment.tail_verdict import OnDamage
@@ -93,6 +94,12 @@ def _on_damage(on_damage: OnDamage | str) -> OnDamage:
         raise UsageError(f"on_damage is one of {names}, not {on_damage!r}") from None
 
 
+def _config_mapping(configs: object) -> Mapping[str, object] | None:
+    if configs is not None and not isinstance(configs, Mapping):
+        raise UsageError(f"configs are a mapping of names to values, not {configs!r}")
+    return configs
+
+
 def _partition_number(partition: object) -> int:
     if type(partition) is int:
         return partition
@@ -146,6 +153,8 @@ class Logs:
             self._lock = self._partitions.lock
             #: Held while topics or commits change; taken before ``_lock``, which readers may need.
             self._changes = threading.RLock()
+            #: Held while a transaction joins a partition, which must not be deleted meanwhile.
+            self._joining = threading.Lock()
             self._journals = [TransactionJournal(file_system, root) for root in roots]
             self._commits = [
                 DirectoryCommits(each, self._catalogue, file_system, clock, self._partitions.get)
@@ -241,18 +250,87 @@ class Logs:
     def create(
         self,
         topic: str,
-        partitions: int = 1,
+        partitions: int | None = None,
         configs: Mapping[str, object] | None = None,
         /,
+        *,
+        exist_ok: bool = False,
         **names: object,
     ) -> Topic:
-        """Create a topic. Configs go by Kafka's names, in a mapping (``{"retention.ms": 60000}``) or as
-        keywords (``retention_ms=60000``). Each partition goes to the directory with fewest."""
+        """Create a topic, with one partition by default. Configs go by Kafka's names, in a mapping
+        (``{"retention.ms": 60000}``) or as keywords (``retention_ms=60000``). Each partition goes to the
+        directory with fewest.
+
+        With ``exist_ok`` a topic that exists is returned as it is; UsageError if the number of partitions or
+        a config that is given differs from its own.
+        """
         self._check_writable()
-        if configs is not None and not isinstance(configs, Mapping):
-            raise UsageError(f"configs are a mapping of names to values, not {configs!r}")
+        config = LogConfig.of(_config_mapping(configs), **names)
+        check_topic_type(topic)
         with self._changes:
-            return self._catalogue.create(topic, partitions, LogConfig.of(configs, **names))
+            known = self._catalogue.topics().get(topic) if exist_ok else None
+            if known is None:
+                count = 1 if partitions is None else partitions
+                return self._catalogue.create(topic, count, config)
+            check_same_topic(known, self._catalogue.missing(topic), partitions, config)
+            return known
+
+    def alter_configs(self, topic: str, configs: Mapping[str, object | None]) -> Topic:
+        """Change configs of a topic, by Kafka's names; None resets one to its default. Open logs, and the
+        flushes by ``flush.ms``, follow at once."""
+        self._check_writable()
+        given = _config_mapping(configs)
+        if given is None:
+            raise UsageError("configs are a mapping of names to values, not None")
+        with self._changes:
+            config = altered_config(self._catalogue.topic(topic).config, given)
+            altered = self._catalogue.alter(topic, config)
+            self._partitions.reconfigure(topic)
+            return altered
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic and all its records, in every open directory. When this returns the topic is gone,
+        also after a crash; its files are removed after ``file.delete.delay.ms``, or when the logs are closed
+        or next opened. Open readers of the topic get an UnknownPartitionError, and tails end.
+
+        UsageError if the topic is one of Kafka's internal topics, or takes part in an open transaction or
+        an unfinished commit. An error of the disk says whether the topic is still there.
+        """
+        self._check_writable()
+        check_topic_type(topic)
+        with self._changes:
+            delay_ms = self._catalogue.topic(topic).config.file_delete_delay_ms
+            try:
+                with self._lock, self._joining:
+                    self._check_deletable(topic)
+                    self._catalogue.begin_delete(topic)
+            finally:
+                if topic not in self._catalogue.topics():
+                    self._partitions.drop(topic)
+            try:
+                folders = self._catalogue.finish_delete(topic)
+            except StorageError as error:
+                error.add_note(
+                    f"topic {topic!r} is deleted: opening the log directory again removes its files"
+                )
+                raise
+            self._partitions.remove_folders_later(folders, delay_ms)
+
+    def _check_deletable(self, topic: str) -> None:
+        if topic in INTERNAL_TOPICS:
+            raise UsageError(f"{topic!r} is one of Kafka's internal topics: it cannot be deleted")
+        for journal in self._journals:
+            for entry in journal.entries:
+                if any(each.topic == topic for each in entry.places):
+                    raise UsageError(
+                        f"topic {topic!r} takes part in a transaction that is {entry.state}: end it first"
+                    )
+        for commits in self._commits:
+            if topic in commits.open_topics():
+                raise UsageError(
+                    f"topic {topic!r} takes part in a commit that is not finished: the next commit, or "
+                    "opening the log directory again, finishes it"
+                )
 
     def add_partitions(self, topic: str, partitions: int) -> Topic:
         """Let a topic have at least so many partitions. Keys may go elsewhere from then on."""
@@ -357,7 +435,9 @@ class Logs:
             place = TopicPartition(topic, number)
             log = self.partition(topic, number)
             if transaction is not None:
-                transaction.join(place)
+                with self._joining:
+                    self._catalogue.directory(place)
+                    transaction.join(place)
 
             def note(result: AppendResult, number: int = number) -> None:
                 first = written.get(number, result).first_offset

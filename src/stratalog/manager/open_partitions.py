@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final
 
@@ -124,6 +124,29 @@ class OpenPartitions:
         self._removals.watch(log)
         self.scheduler.reschedule(_DELETE_FILES)
 
+    def reconfigure(self, topic: str) -> None:
+        """Apply the present configs of a topic to its open logs. A log that failed takes them when it is
+        opened again."""
+        config = self._catalogue.config(topic)
+        for place, log in list(self._logs.items()):
+            if place.topic == topic and log.failure is None:
+                log.reconfigure(config)
+                self.flush_by_time(log)
+
+    def drop(self, topic: str) -> None:
+        """Let go of the logs of a topic that was deleted, as they are. Their readers are woken."""
+        with self.lock:
+            gone = {place: log for place, log in self._logs.items() if place.topic == topic}
+            self._logs = {place: log for place, log in self._logs.items() if place not in gone}
+            self.recoveries.forget(topic)
+        for log in gone.values():
+            log.abandon()
+
+    def remove_folders_later(self, folders: Collection[tuple[int, str]], delay_ms: int) -> None:
+        """Schedule the removal of the folders of a deleted topic."""
+        self._removals.add(delay_ms, partial(self._catalogue.remove_folders, folders))
+        self.scheduler.reschedule(_DELETE_FILES)
+
     def flush(self) -> None:
         """Bring all to the disk; then it may be seen."""
         for log in list(self._logs.values()):
@@ -151,6 +174,7 @@ class OpenPartitions:
             if not attempt(log.close, failures) or log.failure is not None:
                 failed.add(directory_of[place])
             attempt(partial(log.remove_due, all_of_them=True), failures)
+        attempt(self._catalogue.remove_folders, failures)
         for number, directory in enumerate(self._directories):
             if number in failed:
                 continue  # what its logs could not write, no checkpoint may claim

@@ -80,7 +80,7 @@ class PartitionViews:
         return look_past_commits(
             self._roots,
             lambda root: self._commits[root].state,
-            lambda: [PartitionView(each, log.view) for each, log in logs.items()],
+            lambda: [PartitionView(each, log.view, log=log) for each, log in logs.items()],
         )
 
     def _look_at(self, topic_partition: TopicPartition) -> PartitionView:

@@ -7,8 +7,9 @@ Logs are held weakly: a log that is dropped without being closed is not kept ope
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Final
-from weakref import WeakSet, ref
+from weakref import WeakMethod, WeakSet
 
 from stratalog.clock import Clock
 from stratalog.manager.attempt import attempt_each
@@ -58,32 +59,37 @@ class DueFlushes:
 
 
 class DueRemovals:
-    """Removes the files of deleted segments after ``file.delete.delay.ms``."""
+    """Removes the files of deleted segments and topics after ``file.delete.delay.ms``."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._due: list[tuple[int, ref[PartitionLog]]] = []
+        #: When it is due, and a function that returns the removal; None if its log is gone.
+        self._due: list[tuple[int, Callable[[], Callable[[], object] | None]]] = []
 
     def watch(self, log: PartitionLog) -> None:
         """Remove the files that a log has just set aside, when their time has come."""
-        due_ms = self._clock.monotonic_ms() + log.config.file_delete_delay_ms
+        self._add(log.config.file_delete_delay_ms, WeakMethod(log.remove_due))
+
+    def add(self, delay_ms: int, remove: Callable[[], object]) -> None:
+        """Call ``remove`` after ``delay_ms``."""
+        self._add(delay_ms, lambda: remove)
+
+    def _add(self, delay_ms: int, held: Callable[[], Callable[[], object] | None]) -> None:
         with self._lock:
-            self._due.append((due_ms, ref(log)))
+            self._due.append((self._clock.monotonic_ms() + delay_ms, held))
 
     def run(self) -> None:
         """Remove what is due."""
         now = self._clock.monotonic_ms()
         with self._lock:
-            logs = {
-                log for due_ms, held in self._due if due_ms <= now and (log := held()) is not None
-            }
+            due = [held() for due_ms, held in self._due if due_ms <= now]
             self._due = [each for each in self._due if each[0] > now and each[1]() is not None]
-        attempt_each(log.remove_due for log in logs)
+        attempt_each(each for each in due if each is not None)
 
     def interval_ms(self) -> int | None:
         """Return the time until the first file may be removed; None if none was set aside."""
         now = self._clock.monotonic_ms()
         with self._lock:
-            first = min((due for due, log in self._due if log() is not None), default=None)
+            first = min((due for due, held in self._due if held() is not None), default=None)
         return None if first is None else max(first - now, 0)

@@ -239,6 +239,16 @@ class LogConfig:
             if name in self.given
         }
 
+    def text(self, name: str) -> str:
+        """Return the value of a config by Kafka's name, in its text."""
+        return text_of(getattr(self, _FIELDS[name].name))
+
+    @staticmethod
+    def name_of(given: object) -> str:
+        """Return Kafka's name of a config, also if it is given with underscores. UsageError if there is no
+        such config."""
+        return _dotted(_find(given).name)
+
     @staticmethod
     def describe() -> list[ConfigRow]:
         """Every config there is, by name."""

@@ -46,6 +46,8 @@ __all__ = [
     "check_own_topic",
     "check_topic",
     "check_topic_type",
+    "deleted_dir_name",
+    "is_deleted_dir",
     "is_marked_partition_dir",
     "is_path",
     "log_file_name",
@@ -93,6 +95,7 @@ TEMPORARY_SUFFIX: Final = ".tmp"
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _TOPIC_SIZE_MAX: Final = 249
 _PARTITION: Final = re.compile(r"[0-9]{1,10}")
+_DIR_NAME_SIZE_MAX: Final = 255
 # A partition that is being deleted, moved or was found stray: <topic>-<partition>.<32 hex>-<what>.
 _MARKED: Final = re.compile(r"(\S+-[0-9]+)\.[0-9a-f]{32}-(?:delete|future|stray)")
 
@@ -220,6 +223,18 @@ def partition_dir_name(place: TopicPartition) -> str:
     if place.partition < 0:
         raise UsageError(f"partition {place.partition} of {place.topic}: the first is 0")
     return f"{check_topic(place.topic)}-{place.partition}"
+
+
+def deleted_dir_name(topic_partition: TopicPartition, mark: str) -> str:
+    """Return the name of the folder of a partition that is being deleted, as Kafka spells it. ``mark`` is 32
+    hexadecimal digits. Of a long topic the end is left out: a name has at most 255 characters."""
+    suffix = f"-{topic_partition.partition}.{mark}-delete"
+    return check_topic(topic_partition.topic)[: _DIR_NAME_SIZE_MAX - len(suffix)] + suffix
+
+
+def is_deleted_dir(name: object) -> bool:
+    """Return whether the folder is that of a partition that is being deleted."""
+    return isinstance(name, str) and is_marked_partition_dir(name) and name.endswith("-delete")
 
 
 def parse_partition_dir(name: str) -> TopicPartition | None:

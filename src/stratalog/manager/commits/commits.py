@@ -161,6 +161,14 @@ class DirectoryCommits:
         """
         return self._journal.state
 
+    def open_topics(self) -> set[str]:
+        """Return the topics that commits which are not finished write to, or create."""
+        intents = [each.intent for each in self.state.open]
+        return {
+            *(partition.place.topic for intent in intents for partition in intent.partitions),
+            *(topic.name for intent in intents for topic in intent.topics),
+        }
+
     def commit(
         self,
         key: CommitKey,

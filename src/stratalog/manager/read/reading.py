@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from stratalog.errors import CorruptionError, StorageError, UsageError
+from stratalog.errors import CorruptionError, StorageError, UnknownPartitionError, UsageError
 from stratalog.records.arrow_stream import ArrowStream
 from stratalog.records.columns import (
     COLUMN_NAMES,
@@ -19,6 +19,7 @@ from stratalog.records.columns import (
 )
 from stratalog.records.layout import INT32_MAX, Column, TimestampType
 from stratalog.records.model import RecordHeader
+from stratalog.storage.partition_log import PartitionLog
 from stratalog.storage.views.log_view import Isolation, LogView
 from stratalog.storage.views.read_columns import read_columns
 from stratalog.storage.views.refresh import ViewRefresher
@@ -47,14 +48,16 @@ class StoredRecord:
 
 
 class PartitionView(NamedTuple):
-    """A partition as it is at one moment. Where its end is ``damage`` and not the end of what was
-    written, whoever reads that far is told."""
+    """A partition as it is at one moment. If it ends with ``damage`` and not where the writer stopped, a
+    reader that gets so far raises that."""
 
     place: TopicPartition
     view: LogView
     damage: CorruptionError | None = None
-    #: Looks again, where the files are another's and may be replaced while they are read.
+    #: Looks again, if another process owns the files and may replace them while they are read.
     again: Callable[[], PartitionView] | None = None
+    #: The log that the view was taken of, if it is one of this process.
+    log: PartitionLog | None = None
 
 
 class LogRows(ArrowStream):
@@ -136,8 +139,7 @@ class LogRows(ArrowStream):
         again, end = _view_again(each), self._end
         bound = each.view.bound(self._isolation)  # what a later look shows is not asked for
         bound = bound if end is None else min(bound, end)
-        if self._is_closed():
-            raise _closed()
+        self._check_open(each)
         try:
             view, start = self._begin(each.view, again)
             if start is not None:
@@ -146,11 +148,18 @@ class LogRows(ArrowStream):
                 )
                 self._check_hidden(each, view, bound)
         except (CorruptionError, StorageError):
-            if self._is_closed():  # its files are closed, or another's by now
-                raise _closed() from None
+            self._check_open(each)  # its files are closed, or another's by now
             raise
         if each.damage is not None and (end is None or end > each.view.log_end):
             raise each.damage
+
+    def _check_open(self, each: PartitionView) -> None:
+        if self._is_closed():
+            raise UsageError("these logs are closed") from None
+        if each.log is not None and each.log.is_closed:
+            raise UnknownPartitionError(
+                f"the topic of {each.place} was deleted after this read began"
+            ) from None
 
     def _check_hidden(self, each: PartitionView, view: LogView, bound: int) -> None:
         """CorruptionError if what an open transaction hides in the files of another writer is damaged: a
@@ -208,10 +217,6 @@ def _checked(columns: Sequence[str] | None) -> tuple[str, ...]:
     if not wanted or len(set(wanted)) < len(wanted):
         raise UsageError("columns are at least one, and each is named once")
     return wanted
-
-
-def _closed() -> UsageError:
-    return UsageError("these logs are closed")
 
 
 def isolation_of(isolation: Isolation | str) -> Isolation:

@@ -188,7 +188,7 @@ def _between(
 ) -> Iterator[StoredRecord]:
     topic_partition = seen.place
     rows = LogRows(
-        [seen._replace(damage=None)],
+        [seen._replace(damage=None, log=None)],  # a tail ends when its log is closed
         start=reached[topic_partition],
         end=bound,
         isolation=isolation,

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from stratalog.errors import CorruptionError, StorageError, UnknownPartitionError, UsageError
+from stratalog.manager.root.deletion import Deletions, Verdict
 from stratalog.manager.root.directory import LogDirectory
 from stratalog.manager.root.topic_file import Topic, TopicEntry, TopicFile
 from stratalog.storage.files.filesystem import FileSystem, replace_file
@@ -40,6 +42,7 @@ _LISTED_MAX: Final = 10
 #: How many partitions one call creates at most, as in Kafka: a mistyped number must not fill the disk with
 #: folders for minutes.
 _CREATED_MAX: Final = 10_000
+_TRIES: Final = 16
 
 
 def check_partition_count(partitions: int) -> int:
@@ -79,11 +82,11 @@ class Catalogue:
         self._files = [TopicFile(file_system, each.root) for each in directories]
         #: Files that could not be read. Only a reader goes on without them.
         self.damage = self._read_files(must=not read_only)
+        self._deletions = Deletions(directories, self._files, file_system)
         self._directory_of: dict[TopicPartition, int] = {}
         self._partitions: dict[str, tuple[int, ...]] = {}
         self._missing: dict[str, tuple[int, ...]] = {}  # asked for by every append
-        for number, directory in enumerate(directories):
-            self._take(directory.partitions(), number)
+        self._show(self._list())
 
     def _read_files(self, *, must: bool) -> list[CorruptionError]:
         damage = []
@@ -97,14 +100,39 @@ class Catalogue:
         return damage
 
     def refresh(self) -> None:
-        """Find out what another process has made or taken away meanwhile. For those who only read."""
-        directory_of: dict[TopicPartition, int] = {}
-        for number, directory in enumerate(self._directories):
-            self._add(directory_of, directory.partitions(), number)
-        if directory_of != self._directory_of:
-            # A topic is written down before its folders are made.
+        """Find what another process has created, altered or deleted. For read-only logs."""
+        listing = self._list()
+        for _ in range(_TRIES):
+            if listing == self._listing and not any(file.has_changed() for file in self._files):
+                return
+            # A topic is written down before its folders are made, and its deletion before they are renamed.
+            # If the folders are the same after the files were read, the files explain them.
             self.damage = self._read_files(must=False)
-            self._set(directory_of, {place.topic for place in (*directory_of, *self._directory_of)})
+            before, listing = listing, self._list()
+            if listing == before:
+                self._show(listing)
+        raise StorageError(
+            "topics change faster than the log directory can be listed: try again",
+            path=self._directories[0].root,
+        )
+
+    def _list(self) -> list[tuple[TopicPartition, int]]:
+        """Return every partition that has a folder, with the number of its directory."""
+        return [
+            (each, number)
+            for number, directory in enumerate(self._directories)
+            for each in directory.partitions()
+        ]
+
+    def _show(self, listing: list[tuple[TopicPartition, int]]) -> None:
+        """Show the partitions that have folders, but for topics that are deleted."""
+        self._listing = listing
+        hidden = self._deletions.hidden(listing)
+        directory_of: dict[TopicPartition, int] = {}
+        for each, number in listing:
+            if (each.topic, number) not in hidden:
+                self._add(directory_of, [each], number)
+        self._set(directory_of, {each.topic for each in (*directory_of, *self._directory_of)})
 
     def _take(self, places: Sequence[TopicPartition], number: int) -> None:
         directory_of = dict(self._directory_of)
@@ -231,6 +259,10 @@ class Catalogue:
         """Make a topic; with the id that was promised to it, and in one directory, where that is told."""
         with self.lock:
             self.check_new(name, partitions)
+            if name in self._deletions.names():
+                self._deletions.settle(name, self._list())
+                self._show(self._list())
+                self.check_new(name, partitions)
             for file in self._files:
                 file.remove(name)  # of a topic whose folders somebody has taken away
             topic = Topic(name, topic_id or new_topic_id(), (), config)
@@ -243,6 +275,13 @@ class Catalogue:
         check_partition_count(partitions)
         if name in self._partitions:
             raise UsageError(f"topic {name!r} is there already")
+        if name in self._deletions.names():
+            verdict = self._deletions.verdict(name, self._list())
+            if verdict is Verdict.PENDING:
+                raise UsageError(
+                    f"topic {name!r} is being deleted, and one of its log directories is not open: open "
+                    "all of them together to finish the deletion"
+                )
         longest = partition_dir_name(TopicPartition(name, partitions - 1))
         if len(longest) > _NAME_SIZE_MAX:
             raise UsageError(f"the folder {longest!r} has a name of {len(longest)} characters")
@@ -321,11 +360,10 @@ class Catalogue:
             file.put(entry)
 
     def _forget(self, places: Iterable[TopicPartition]) -> None:
-        """What checkpoints still say of partitions of the same name that are gone."""
+        """Drop what checkpoints still say of partitions of the same name that are gone."""
         gone = set(places)
         for each in self._directories:
-            for checkpoint in (each.log_starts, each.recovery_points, each.high_watermarks):
-                checkpoint.forget(gone)
+            each.forget(gone)
 
     def _make_folders(self, number: int, topic: Topic, partitions: Iterable[int]) -> None:
         directory = self._directories[number]
@@ -371,8 +409,94 @@ class Catalogue:
             return False
         return names <= {PARTITION_METADATA, PARTITION_METADATA + TEMPORARY_SUFFIX}
 
+    # Altering and deleting.
+
+    def alter(self, name: str, config: LogConfig) -> Topic:
+        """Give a topic new configs, in one step: its configs are those of the first directory that has an
+        entry, which is written last."""
+        with self.lock:
+            topic = replace(self.topic(name), config=config)
+            if topic.topic_id is None:
+                topic = replace(topic, topic_id=self.topic_id(name))
+            here = self._by_directory(name)
+            listed = {n for n, file in enumerate(self._files) if name in file.entries}
+            for number in sorted(listed or here, reverse=True):
+                self._note(number, topic, here.get(number, ()), None)
+            self._missing.clear()
+            return self.topic(name)
+
+    def _by_directory(self, name: str) -> dict[int, tuple[int, ...]]:
+        """Return the partitions of a topic by directory."""
+        found: dict[int, list[int]] = {}
+        for partition in self.partitions(name):
+            number = self._directory_of[TopicPartition(name, partition)]
+            found.setdefault(number, []).append(partition)
+        return {number: tuple(each) for number, each in found.items()}
+
+    def begin_delete(self, name: str) -> None:
+        """Decide that a topic is deleted. From here on it is gone for this process, and after a crash for
+        the next. If this fails the topic stays, unless even that cannot be written: an error says which."""
+        with self.lock:
+            topic = replace(self.topic(name), topic_id=self.topic_id(name))
+            partitions = self._by_directory(name)
+            for number, file in enumerate(self._files):
+                entry = file.entries.get(name)
+                if entry is not None:  # it may know of partitions whose folders were taken away
+                    known = {*entry.topic.partitions, *partitions.get(number, ())}
+                    partitions[number] = tuple(sorted(known))
+            before = {number: self._files[number].entries.get(name) for number in partitions}
+            try:
+                self._deletions.begin(topic, partitions)
+            except BaseException as error:
+                if self._deletions.take_back(name, before):
+                    raise
+                error.add_note(
+                    f"topic {name!r} may be marked as deleted: opening the log directory again finishes "
+                    "the deletion, or takes it back"
+                )
+                self._drop(name)
+                raise
+            self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        kept = {each: n for each, n in self._directory_of.items() if each.topic != name}
+        self._set(kept, {name})
+
+    def finish_delete(self, name: str) -> list[tuple[int, str]]:
+        """Rename the folders of a deleted topic and drop what is said of it; return the folders, which
+        ``remove_folders`` takes."""
+        with self.lock:
+            before = set(self._deletions.folders())
+            self._deletions.finish(name, self._list())
+            self._listing = self._list()
+            return [each for each in self._deletions.folders() if each not in before]
+
+    def remove_folders(self, folders: Collection[tuple[int, str]] | None = None) -> None:
+        """Remove folders of deleted topics; all that there are, if none are given."""
+        with self.lock:
+            self._deletions.remove(self._deletions.folders() if folders is None else folders)
+
+    # After a crash.
+
     def complete(self) -> None:
-        """Make what a dead process had begun to make."""
+        """Finish what a process that died had begun: topics that it was deleting, creating or altering."""
+        for name in sorted(self._deletions.names()):
+            self._deletions.settle(name, self._list())
+        self._show(self._list())
+        with suppress(StorageError):  # tried again at the next opening
+            self._deletions.remove(self._deletions.folders())
+        self._complete_creations()
+        self._complete_alterations()
+
+    def _complete_alterations(self) -> None:
+        for name in {name for file in self._files for name in file.entries}:
+            known = self._entry(name)
+            for file in self._files:
+                entry = file.entries.get(name)
+                if known is not None and entry is not None and entry.topic.config != known.config:
+                    file.put(replace(entry, topic=replace(entry.topic, config=known.config)))
+
+    def _complete_creations(self) -> None:
         numbers = {
             format_uuid(each.directory_id): number
             for number, each in enumerate(self._directories)

@@ -82,7 +82,7 @@ class Checkpoint:
             self._written = dict(self.offsets)
 
     def forget(self, places: Iterable[TopicPartition]) -> None:
-        """Drop what is said of partitions that begin anew."""
+        """Drop the lines of some partitions."""
         gone = set(places)
         if not gone.isdisjoint(self.offsets):
             self.write({place: at for place, at in self.offsets.items() if place not in gone})
@@ -196,6 +196,12 @@ class LogDirectory:
 
     def folder(self, place: TopicPartition) -> str:
         return os.path.join(self.root, partition_dir_name(place))
+
+    def forget(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Drop partitions from the checkpoints: they are gone, or begin at offset 0 again."""
+        gone = set(topic_partitions)
+        for checkpoint in (self.log_starts, self.recovery_points, self.high_watermarks):
+            checkpoint.forget(gone)
 
     def mark_clean(self) -> None:
         """Everything here was closed well."""

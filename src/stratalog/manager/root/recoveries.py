@@ -54,6 +54,12 @@ class Recoveries:
         """Note that a partition could not be opened."""
         self._refusals[partition] = error
 
+    def forget(self, topic: str) -> None:
+        """Drop the outcomes of a topic that was deleted."""
+        for kept in (self._reports, self._refusals):
+            for each in [each for each in kept if each.topic == topic]:
+                del kept[each]
+
     def damage(self) -> Iterator[CorruptionError]:
         """Yield an error for every partition that was refused, and for every cut that may hold records."""
         yield from self._refusals.values()

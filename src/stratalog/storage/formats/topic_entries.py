@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -11,17 +12,25 @@ from stratalog.errors import CorruptionError, UsageError
 from stratalog.records.layout import INT32_MAX
 from stratalog.storage.formats.kafka_uuid import format_uuid, parse_uuid
 from stratalog.storage.log_config import LogConfig
-from stratalog.storage.names import check_topic
+from stratalog.storage.names import check_topic, is_deleted_dir
 
-__all__ = ["Topic", "TopicEntry", "decode_topics", "encode_topics"]
+__all__ = [
+    "Deletion",
+    "Topic",
+    "TopicEntry",
+    "decode_deleted_folders",
+    "decode_topics",
+    "encode_topics",
+]
 
 _VERSION: Final = 1
+_MARK: Final = re.compile(r"[0-9a-f]{32}")
 _NOT_AN_ENTRY: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One topic: ``partitions`` are the indexes that there are."""
+    """One topic: ``partitions`` are the numbers of those that exist."""
 
     name: str
     topic_id: bytes | None = None
@@ -34,16 +43,29 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
+class Deletion:
+    """A topic is being deleted. ``mark``, 32 hexadecimal digits, is in the new names of its folders.
+
+    ``directories`` are the ids of all log directories that hold partitions of the topic. The deletion is
+    decided when the files of all of them say so.
+    """
+
+    mark: str
+    directories: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TopicEntry:
     """What one directory's file says of a topic. ``topic.partitions`` are those of this directory.
 
-    While partitions are being made ``plan`` says which, for every directory by its id: whoever opens the
-    directories after a crash makes the rest. Where it is None nothing is under way: a folder that is
-    missing then was taken away, and an empty one in its place would be a lie.
+    While partitions are being created ``plan`` says which, for every directory by its id: the next process
+    that opens the directories after a crash creates the rest. If it is None, nothing is in progress: a
+    folder that is missing then was taken away, and must not be replaced by an empty one.
     """
 
     topic: Topic
     plan: Mapping[str, tuple[int, ...]] | None = None
+    deletion: Deletion | None = None
 
 
 def decode_topics(data: bytes) -> dict[str, TopicEntry]:
@@ -52,17 +74,27 @@ def decode_topics(data: bytes) -> dict[str, TopicEntry]:
         return {entry.topic.name: entry for entry in map(_decode, _documents(data))}
     except _NOT_AN_ENTRY as error:
         raise CorruptionError(
-            "topics_file", f"not what it must be: {error}",
+            "topics_file", f"not the topics of a log directory: {error}",
             advice="put back a copy of it, or remove it to go on with Kafka's default configs",
         ) from None  # fmt: skip
 
 
-def encode_topics(entries: Mapping[str, TopicEntry]) -> bytes:
-    """The file's text, topics by name."""
-    document = {
+def decode_deleted_folders(data: bytes) -> tuple[str, ...]:
+    """Read the names of the folders in the root that belonged to deleted topics and may still be there, from
+    a file that ``decode_topics`` accepts."""
+    return tuple(json.loads(data).get("deleted", ()))
+
+
+def encode_topics(
+    entries: Mapping[str, TopicEntry], deleted_folders: Collection[str] = ()
+) -> bytes:
+    """Return the file's text, topics by name."""
+    document: dict[str, Any] = {
         "version": _VERSION,
         "topics": [_encode(entries[name]) for name in sorted(entries)],
     }
+    if deleted_folders:
+        document["deleted"] = sorted(deleted_folders)
     return (json.dumps(document, indent=1) + "\n").encode()
 
 
@@ -73,6 +105,9 @@ def _documents(data: bytes) -> list[dict[str, Any]]:
     entries = document["topics"]
     if not isinstance(entries, list):
         raise UsageError("the topics are not a list")
+    deleted = document.get("deleted", [])
+    if not isinstance(deleted, list) or not all(map(is_deleted_dir, deleted)):
+        raise UsageError("the deleted folders are not names of folders that are being deleted")
     return entries
 
 
@@ -86,6 +121,11 @@ def _encode(entry: TopicEntry) -> dict[str, Any]:
     }
     if entry.plan is not None:
         document["being_made"] = {name: list(each) for name, each in sorted(entry.plan.items())}
+    if entry.deletion is not None:
+        document["being_deleted"] = {
+            "mark": entry.deletion.mark,
+            "directories": list(entry.deletion.directories),
+        }
     return document
 
 
@@ -102,9 +142,17 @@ def _decode(document: dict[str, Any]) -> TopicEntry:
         LogConfig.of(document["configs"]),
     )
     plan = document.get("being_made")
-    if plan is None:
-        return TopicEntry(topic)
-    return TopicEntry(topic, {str(name): _partitions(each) for name, each in plan.items()})
+    if plan is not None:
+        plan = {str(name): _partitions(each) for name, each in plan.items()}
+    return TopicEntry(topic, plan, _deletion(document.get("being_deleted")))
+
+
+def _deletion(document: dict[str, Any] | None) -> Deletion | None:
+    if document is None:
+        return None
+    if not _MARK.fullmatch(document["mark"]):
+        raise UsageError(f"the mark {document['mark']!r} is not 32 hexadecimal digits")
+    return Deletion(document["mark"], tuple(map(str, document["directories"])))
 
 
 def _partitions(listed: Any) -> tuple[int, ...]:
