@@ -134,7 +134,7 @@ def looks(story: Story) -> Iterator[tuple[JournalState, Mapping[TopicPartition, 
                 PartitionView(ONE, moments[at_one].one),
             ]
             shown = look_past_commits([ROOT], partial(_next, states), partial(list, views))
-            yield moments[first].state, {each.place: each.view for each in shown}
+            yield moments[first].state, {each.topic_partition: each.view for each in shown}
 
 
 def _next(states: Iterator[JournalState], _root: str) -> JournalState:

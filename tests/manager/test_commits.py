@@ -331,7 +331,7 @@ def test_what_cannot_be_is_refused_and_nothing_has_changed(
 
 
 def test_a_new_topic_s_partition_beyond_its_count_is_refused(here):
-    with pytest.raises(UnknownPartitionError, match="is to have 2 partitions"):
+    with pytest.raises(UnknownPartitionError, match="the topic is to have 2 partitions"):
         here.put(key(), {("t", 2): ["a"]}, TWO)
 
 

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from array import array
+
 import pytest
 
-from stratalog.manager.write.partitioner import murmur2, partition_of_key
+from stratalog.manager.write.partitioner import (
+    NO_KEY,
+    murmur2,
+    partition_of_key,
+    partitions_of_keys,
+)
+from stratalog.records.builder import rows_of_records
+from stratalog.records.model import Record
 
 #: The hashes that Kafka's own tests expect, as signed numbers.
 KNOWN = {
@@ -27,6 +36,17 @@ def test_hash_is_kafkas(key):
 def test_partition_is_the_hash_without_its_sign(key, partitions):
     # As the producers do it: the sign bit is masked, the number is not negated.
     assert partition_of_key(key, partitions) == (KNOWN[key] & 0x7FFFFFFF) % partitions
+
+
+@pytest.mark.parametrize("partitions", [1, 7, 1000])
+def test_rows_go_where_their_keys_do(partitions):
+    keys = [*KNOWN, None, b"", *(bytes([n]) for n in range(256))]
+    rows = rows_of_records([Record(b"v", key) for key in keys])
+    found = array("i", bytes(4 * len(keys)))
+    partitions_of_keys(rows, partitions, memoryview(found))
+    assert found.tolist() == [
+        NO_KEY if key is None else partition_of_key(key, partitions) for key in keys
+    ]
 
 
 def test_every_length_of_the_rest_is_hashed():

@@ -21,6 +21,7 @@ from stratalog.storage.commits.key import CommitKey
 from stratalog.storage.commits.piece import Piece
 from stratalog.storage.commits.records import (
     Begin,
+    CommitMethod,
     CommittedSpan,
     Done,
     Highest,
@@ -30,7 +31,6 @@ from stratalog.storage.commits.records import (
     PlannedPiece,
     Revised,
     Revision,
-    Way,
     decode_line,
     encode_line,
 )
@@ -74,7 +74,7 @@ def intents(draw: st.DrawFn) -> Intent:
             place,
             draw(numbers),
             tuple(
-                PlannedPiece(draw(pieces(place)), draw(st.sampled_from(Way)))
+                PlannedPiece(draw(pieces(place)), draw(st.sampled_from(CommitMethod)))
                 for _ in range(draw(st.integers(1, 3)))
             ),
         )
@@ -116,7 +116,7 @@ def test_a_record_comes_back_from_its_line(record):
 def example() -> list[bytes]:
     """The lines of a journal in which everything occurs."""
     piece = Piece("t", 0, piece_file_name(PieceName("0" * 16, 1, 2, 3, 4)), 100, 1, 2, 5, 6)
-    partition = PartitionIntent(PLACES[0], 7, (PlannedPiece(piece, Way.ADOPT),))
+    partition = PartitionIntent(PLACES[0], 7, (PlannedPiece(piece, CommitMethod.ADOPT),))
     key = CommitKey("query", 1)
     return [
         encode_line(each)

@@ -1,14 +1,12 @@
-"""``stratalog.open``: the partitions of one or several log directories, to be written and read.
+"""``stratalog.open``: the facade of one or several log directories, to write and read their partitions.
 
-A partition's log is opened when it is first used. Closing brings everything to the disk, writes the
-checkpoints and the marker of an orderly stop; a crash before costs a recovery, and nothing that was
-acknowledged.
+A partition's log is opened at its first use. Closing syncs everything and writes the checkpoints and the
+clean-shutdown marker; a crash before costs a recovery, and nothing that was acknowledged.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -17,6 +15,7 @@ from typing import Any, Self
 
 from stratalog.clock import SYSTEM_CLOCK, Clock
 from stratalog.errors import CorruptionError, StorageError, StratalogError, UsageError
+from stratalog.manager.appender import Appender
 from stratalog.manager.attempt import attempt
 from stratalog.manager.commits.commits import CommitResult, DirectoryCommits, TopicPlan
 from stratalog.manager.open_partitions import OpenPartitions, closed_error
@@ -25,19 +24,19 @@ from stratalog.manager.read.reading import LogRows, StoredRecord, isolation_of
 from stratalog.manager.root.catalogue import Catalogue
 from stratalog.manager.root.directory import LogDirectory, identity_of
 from stratalog.manager.root.recoveries import OnRecovery, log_report
-from stratalog.manager.root.topic_configs import altered_config, check_same_topic
 from stratalog.manager.root.topic_file import Topic
 from stratalog.manager.scheduler import JobStatus
-from stratalog.manager.write.batches import append_rows, batch_options
-from stratalog.manager.write.records import PartitionChoice, partition_rows, whole_number
+from stratalog.manager.topic_changes import TopicChanges
+from stratalog.manager.write.batches import batch_options
+from stratalog.manager.write.records import whole_number
 from stratalog.manager.write.transactions import Transaction, TransactionJournal
-from stratalog.records.builder import BATCH_BYTES, BatchOptions
+from stratalog.records.builder import BATCH_BYTES
 from stratalog.records.layout import Codec
 from stratalog.storage.commits.key import CommitKey
 from stratalog.storage.commits.piece import Piece
 from stratalog.storage.files.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.log_config import LogConfig
-from stratalog.storage.names import INTERNAL_TOPICS, check_topic_type, is_path
+from stratalog.storage.names import check_topic_type, is_path
 from stratalog.storage.partition_log import AppendResult, PartitionLog, Watermark
 from stratalog.storage.recovery.report import LoadReport
 from stratalog.storage.segment.tail_verdict import OnDamage
@@ -116,8 +115,8 @@ def _is_duration(seconds: object) -> bool:
 class Logs:
     """Open log directories; see :func:`open_logs`. A context manager. Threads may share it.
 
-    A process that is forked off may read through it, as beside any other writer; changes are refused there,
-    and closing it there changes nothing.
+    A forked process may read through it, as next to any other writer. Changes are refused there, and closing
+    it there changes nothing.
     """
 
     def __init__(
@@ -135,7 +134,6 @@ class Logs:
         self._clock = clock
         self._read_only = read_only
         self._sync = sync
-        self._turn = 0
         self._transactions: set[Transaction] = set()
         with ExitStack() as opened:
             # Everything is looked at before anything is changed: what cannot be opened stays as it is.
@@ -151,15 +149,16 @@ class Logs:
                 on_recovery=on_recovery,
             )  # fmt: skip
             self._lock = self._partitions.lock
-            #: Held while topics or commits change; taken before ``_lock``, which readers may need.
-            self._changes = threading.RLock()
-            #: Held while a transaction joins a partition, which must not be deleted meanwhile.
-            self._joining = threading.Lock()
             self._journals = [TransactionJournal(file_system, root) for root in roots]
             self._commits = [
                 DirectoryCommits(each, self._catalogue, file_system, clock, self._partitions.get)
                 for each in self._directories
             ]
+            self._appender = Appender(self._catalogue, self._partitions, clock)
+            self._changes = TopicChanges(
+                self._catalogue, self._partitions, self._journals, self._commits,
+                self._appender.joining,
+            )  # fmt: skip
             self._views = PartitionViews(
                 self._catalogue, self._partitions, self._commits, file_system, clock,
                 read_only=read_only,
@@ -183,12 +182,12 @@ class Logs:
         for commits in self._commits:
             commits.settle()
 
-    def _log_to_settle(self, place: TopicPartition) -> PartitionLog | None:
-        """None where it is not here, or damaged: who asks for it gets to know why."""
-        if place not in self._catalogue.directory_of:
+    def _log_to_settle(self, topic_partition: TopicPartition) -> PartitionLog | None:
+        """Return the log of a partition; None if it is not here, or damaged: using it says why."""
+        if topic_partition not in self._catalogue.directory_of:
             return None
         try:
-            return self._partitions.get(place)
+            return self._partitions.get(topic_partition)
         except CorruptionError:
             return None
 
@@ -225,8 +224,8 @@ class Logs:
         """
         self._check_writable()
         failures: list[StratalogError] = []
-        for place in sorted(self._catalogue.directory_of):
-            attempt(partial(self._partitions.get, place), failures)
+        for topic_partition in sorted(self._catalogue.directory_of):
+            attempt(partial(self._partitions.get, topic_partition), failures)
         if failures:
             raise failures[0]
         return self.recovery
@@ -234,16 +233,17 @@ class Logs:
     # Topics.
 
     def topics(self) -> dict[str, Topic]:
-        """Every topic, by its name."""
+        """Return every topic by its name."""
         self._views.refresh()
         return self._catalogue.topics()
 
     def topic(self, name: str) -> Topic:
+        """Return one topic; UnknownPartitionError if there is none of this name."""
         self._views.refresh()
         return self._catalogue.topic(name)
 
     def topic_id(self, topic: str) -> bytes | None:
-        """The topic's id, from its file or a partition's; None where it has none."""
+        """Return the topic's id, from its file or a partition's; None if it has none."""
         self._views.refresh()
         return self._catalogue.topic_id(topic)
 
@@ -266,14 +266,7 @@ class Logs:
         """
         self._check_writable()
         config = LogConfig.of(_config_mapping(configs), **names)
-        check_topic_type(topic)
-        with self._changes:
-            known = self._catalogue.topics().get(topic) if exist_ok else None
-            if known is None:
-                count = 1 if partitions is None else partitions
-                return self._catalogue.create(topic, count, config)
-            check_same_topic(known, self._catalogue.missing(topic), partitions, config)
-            return known
+        return self._changes.create(topic, partitions, config, exist_ok=exist_ok)
 
     def alter_configs(self, topic: str, configs: Mapping[str, object | None]) -> Topic:
         """Change configs of a topic, by Kafka's names; None resets one to its default. Open logs, and the
@@ -282,11 +275,7 @@ class Logs:
         given = _config_mapping(configs)
         if given is None:
             raise UsageError("configs are a mapping of names to values, not None")
-        with self._changes:
-            config = altered_config(self._catalogue.topic(topic).config, given)
-            altered = self._catalogue.alter(topic, config)
-            self._partitions.reconfigure(topic)
-            return altered
+        return self._changes.alter_configs(topic, given)
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic and all its records, in every open directory. When this returns the topic is gone,
@@ -297,68 +286,34 @@ class Logs:
         an unfinished commit. An error of the disk says whether the topic is still there.
         """
         self._check_writable()
-        check_topic_type(topic)
-        with self._changes:
-            delay_ms = self._catalogue.topic(topic).config.file_delete_delay_ms
-            try:
-                with self._lock, self._joining:
-                    self._check_deletable(topic)
-                    self._catalogue.begin_delete(topic)
-            finally:
-                if topic not in self._catalogue.topics():
-                    self._partitions.drop(topic)
-            try:
-                folders = self._catalogue.finish_delete(topic)
-            except StorageError as error:
-                error.add_note(
-                    f"topic {topic!r} is deleted: opening the log directory again removes its files"
-                )
-                raise
-            self._partitions.remove_folders_later(folders, delay_ms)
-
-    def _check_deletable(self, topic: str) -> None:
-        if topic in INTERNAL_TOPICS:
-            raise UsageError(f"{topic!r} is one of Kafka's internal topics: it cannot be deleted")
-        for journal in self._journals:
-            for entry in journal.entries:
-                if any(each.topic == topic for each in entry.places):
-                    raise UsageError(
-                        f"topic {topic!r} takes part in a transaction that is {entry.state}: end it first"
-                    )
-        for commits in self._commits:
-            if topic in commits.open_topics():
-                raise UsageError(
-                    f"topic {topic!r} takes part in a commit that is not finished: the next commit, or "
-                    "opening the log directory again, finishes it"
-                )
+        self._changes.delete(topic)
 
     def add_partitions(self, topic: str, partitions: int) -> Topic:
-        """Let a topic have at least so many partitions. Keys may go elsewhere from then on."""
+        """Give a topic at least ``partitions`` partitions. Keys may go to other partitions from then on."""
         self._check_writable()
-        with self._changes:
-            return self._catalogue.add_partitions(topic, partitions)
+        return self._changes.add_partitions(topic, partitions)
 
     # Partitions.
 
     def partition(self, topic: str, partition: int = 0) -> PartitionLog:
-        """The log of one partition, open for writing."""
+        """Return the log of one partition, open for writing."""
         self._check_writable()
         check_topic_type(topic)
         return self._partitions.get(TopicPartition(topic, _partition_number(partition)))
 
     def places(self, topic: str, partitions: int | Iterable[int] | None) -> list[TopicPartition]:
-        """The partitions that are meant: all, one, or those listed."""
+        """Return the partitions that a reader names: all, one, or several."""
         self._views.refresh()
         if partitions is None:
             partitions = self._catalogue.partitions(topic)
         listed = partitions if isinstance(partitions, Iterable) else (partitions,)
         numbers = dict.fromkeys(map(_partition_number, listed))
-        places = [TopicPartition(topic, each) for each in numbers]
-        for place in places:
-            self._catalogue.directory(place)
-        if not places:
+        named = [TopicPartition(topic, each) for each in numbers]
+        for topic_partition in named:
+            self._catalogue.directory(topic_partition)
+        if not named:
             raise UsageError(f"no partition of {topic!r} is named")
-        return places
+        return named
 
     # Writing.
 
@@ -377,7 +332,7 @@ class Logs:
         Arrow (``key``, ``value``, ``timestamp``, ``headers``, ``partition``). Without ``partition`` a
         record's own counts, then the hash of its key, then each call takes the next in turn.
 
-        Answers one result for each partition that got records: its first and last offset. Records go in
+        Returns one result for each partition that got records: its first and last offset. Records go in
         some thousands at a time: an error leaves in the logs what went in before (a ``transaction`` is
         all or nothing).
         """
@@ -398,52 +353,11 @@ class Logs:
         batch_bytes: int = BATCH_BYTES,
         sync: bool | None = None,
     ) -> dict[int, AppendResult]:
-        """The same, with the results by partition."""
-        options = batch_options(codec, level, batch_bytes)
-        written: dict[int, AppendResult] = {}
-        wants_sync = self._sync if sync is None else sync
-        try:
-            self._append(topic, data, partition, options, None, written)
-        except BaseException:
-            with suppress(StratalogError):  # the first error is the one to tell
-                self._sync_written(topic, written, wants_sync=wants_sync)
-            raise
-        self._sync_written(topic, written, wants_sync=wants_sync)
-        return written
-
-    def _sync_written(self, topic: str, written: Iterable[int], *, wants_sync: bool) -> None:
-        if wants_sync:
-            for number in written:
-                self.partition(topic, number).sync()
-
-    def _append(
-        self,
-        topic: str,
-        data: Any,
-        partition: int | None,
-        options: BatchOptions,
-        transaction: Transaction | None,
-        written: dict[int, AppendResult],
-    ) -> None:
+        """Append records as ``append`` does; return the results by partition."""
         self._check_writable()
-        self._turn += 1
-        choice = PartitionChoice(
-            self._catalogue.partitions(topic), partition, self._turn,
-            missing=self._catalogue.missing(topic),
-        )  # fmt: skip
-        for number, rows in partition_rows(data, choice, self._clock.now_ms):
-            place = TopicPartition(topic, number)
-            log = self.partition(topic, number)
-            if transaction is not None:
-                with self._joining:
-                    self._catalogue.directory(place)
-                    transaction.join(place)
-
-            def note(result: AppendResult, number: int = number) -> None:
-                first = written.get(number, result).first_offset
-                written[number] = result._replace(first_offset=first)
-
-            append_rows(log, place, rows, options, transaction, note)
+        options = batch_options(codec, level, batch_bytes)
+        wants_sync = self._sync if sync is None else sync
+        return self._appender.append(topic, data, partition, options, sync=wants_sync)
 
     def append_within(
         self,
@@ -456,14 +370,10 @@ class Logs:
         level: int | None,
         batch_bytes: int,
     ) -> list[AppendResult]:
-        """The same within a transaction, which syncs when it ends."""
-        written: dict[int, AppendResult] = {}
+        """Append records within a transaction, which syncs when it ends."""
+        self._check_writable()
         options = batch_options(codec, level, batch_bytes)
-        try:
-            self._append(topic, data, partition, options, transaction, written)
-        except BaseException as error:
-            transaction.fail_append(error, has_written=bool(written))
-            raise
+        written = self._appender.append_within(transaction, topic, data, partition, options)
         return [written[number] for number in sorted(written)]
 
     def commit(
@@ -474,10 +384,11 @@ class Logs:
         *,
         threads: int = 1,
     ) -> CommitResult:
-        """Put pieces that tasks have staged in the first directory into its logs, all of them once; see
-        ``manager.commit_pieces``, which opens the directory for just that."""
+        """Commit pieces that tasks have staged, all of them once; see ``manager.commit_pieces``, which opens
+        a directory for just that. Only the first directory takes commits: the pieces are staged there, and
+        all partitions of a commit, new topics included, are in it."""
         self._check_writable()
-        with self._changes:
+        with self._changes.lock:
             self._check_writable()
             return self._commits[0].commit(key, pieces, topics, threads=threads)
 
@@ -485,7 +396,7 @@ class Logs:
         return self._clock.now_ms()
 
     def transaction(self) -> Transaction:
-        """Records in several topics and partitions that become visible together, or never:
+        """Begin a transaction: records of several partitions that become visible together, or never:
 
         with logs.transaction() as txn:
             txn.append("orders", ...)
@@ -499,7 +410,7 @@ class Logs:
             return transaction
 
     def forget(self, transaction: Transaction) -> None:
-        """A transaction is over."""
+        """Drop a transaction that has ended."""
         with self._lock:
             self._transactions.discard(transaction)
 
@@ -560,19 +471,19 @@ class Logs:
         )
 
     def earliest(self, topic: str, partition: int = 0) -> int:
-        """The first offset that is there."""
+        """Return the first offset of a partition."""
         self._check_open()
         return self._views.look(self.places(topic, partition))[0].view.log_start
 
     def latest(self, topic: str, partition: int = 0) -> int:
-        """The offset that the next record will get."""
+        """Return the offset that the next record will get."""
         self._check_open()
         return self._views.look(self.places(topic, partition))[0].view.log_end
 
     # Looking after.
 
     def delete_records(self, topic: str, partition: int, offset: int) -> int:
-        """Raise a partition's start to ``offset``, for good; where it is now. -1 means the end."""
+        """Raise a partition's log start offset to ``offset``, for good, and return it. -1 means the end."""
         if type(offset) is not int:
             raise UsageError(f"an offset is a whole number, not {offset!r}")
         log = self.partition(topic, partition)
@@ -581,11 +492,11 @@ class Logs:
         return log.log_start
 
     def retain(self) -> int:
-        """Apply retention to every partition; how many segments went."""
+        """Apply retention to every partition; return how many segments were deleted."""
         self._check_writable()
         gone = 0
-        for place in self._catalogue.directory_of:
-            log = self.partition(*place)
+        for topic_partition in self._catalogue.directory_of:
+            log = self._partitions.get(topic_partition)
             deletions = log.retain().deletions
             if deletions:
                 self._partitions.remove_later(log)
@@ -596,7 +507,7 @@ class Logs:
         return gone
 
     def flush(self) -> None:
-        """Bring all to the disk, and write down that recovery need not look at it."""
+        """Sync everything, and checkpoint that recovery need not scan it."""
         self._check_writable()
         self._partitions.flush()
         self.checkpoint()
@@ -622,9 +533,8 @@ class Logs:
     # The end.
 
     def close(self) -> None:
-        """End every transaction that is open by aborting it, close every log, write the checkpoints,
-        mark the stop as orderly, let go of the locks. The first error is raised when all that can be
-        done is done."""
+        """Abort open transactions, close every log, write the checkpoints and the clean-shutdown marker, and
+        release the locks. The first error is raised after everything that can be done is done."""
         if self._partitions.is_inherited:
             self._leave_to_parent()
             return
@@ -632,7 +542,7 @@ class Logs:
         for transaction in list(self._transactions):
             attempt(transaction.end, failures)
         self._partitions.scheduler.stop()
-        with self._changes, self._lock:
+        with self._changes.lock, self._lock:
             if self._partitions.is_closed:
                 return
             self._partitions.is_closed = True
@@ -649,8 +559,8 @@ class Logs:
             raise failures[0]
 
     def _leave_to_parent(self) -> None:
-        """In a forked process: only files are closed. No lock is waited for: the thread that holds it may
-        be one that is not here."""
+        """Close the files, in a forked process. No lock is taken: the thread that holds it may exist only in
+        the parent."""
         if not self._partitions.is_closed:
             self._partitions.is_closed = True
             self._partitions.abandon()

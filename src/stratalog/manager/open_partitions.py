@@ -68,50 +68,50 @@ class OpenPartitions:
         """UsageError where they are inherited."""
         check_forks(self._forks, "this log directory")
 
-    def get(self, place: TopicPartition) -> PartitionLog:
+    def get(self, topic_partition: TopicPartition) -> PartitionLog:
         """The log of a partition; through recovery, if that has to be."""
-        log = self._logs.get(place)
-        return self._open(place) if log is None else log
+        log = self._logs.get(topic_partition)
+        return self._open(topic_partition) if log is None else log
 
-    def _open(self, place: TopicPartition) -> PartitionLog:
+    def _open(self, topic_partition: TopicPartition) -> PartitionLog:
         with self.lock:
             if self.is_closed:
                 raise closed_error()
-            log = self._logs.get(place)
+            log = self._logs.get(topic_partition)
             if log is not None:
                 return log
-            directory = self._catalogue.directory(place)
-            log = self._load(place, directory)
-            self._logs[place] = log
+            directory = self._catalogue.directory(topic_partition)
+            log = self._load(topic_partition, directory)
+            self._logs[topic_partition] = log
             self.flush_by_time(log)
             if log.report:
                 self.remove_later(log)  # recovery may have set files aside
-            if log.recovery_point < directory.recovery_points.of(place):
+            if log.recovery_point < directory.recovery_points.of(topic_partition):
                 # The log is shorter than it was. What is appended now may not pass for something that
                 # was safe before, should a crash tear it.
-                self.checkpoint(self._catalogue.directory_of[place])
+                self.checkpoint(self._catalogue.directory_of[topic_partition])
             return log
 
-    def _load(self, place: TopicPartition, directory: LogDirectory) -> PartitionLog:
-        folder = directory.folder(place)
+    def _load(self, topic_partition: TopicPartition, directory: LogDirectory) -> PartitionLog:
+        folder = directory.folder(topic_partition)
         try:
             check_format(folder, self._file_system)
             log = PartitionLog.open(
                 folder,
-                self._catalogue.config(place.topic),
+                self._catalogue.config(topic_partition.topic),
                 file_system=self._file_system,
                 clock=self._clock,
-                recovery_point=directory.recovery_points.of(place),
-                log_start=directory.log_starts.of(place),
+                recovery_point=directory.recovery_points.of(topic_partition),
+                log_start=directory.log_starts.of(topic_partition),
                 is_clean=directory.was_clean,
-                clean_end=directory.clean_end(place),
+                clean_end=directory.clean_end(topic_partition),
                 on_damage=self._on_damage,
                 watermark=self._watermark,
             )
         except CorruptionError as error:
-            self.recoveries.refused(place, error)
+            self.recoveries.refused(topic_partition, error)
             raise
-        self.recoveries.opened(place, folder, log.report)
+        self.recoveries.opened(topic_partition, folder, log.report)
         return log
 
     def flush_by_time(self, log: PartitionLog) -> None:
@@ -128,16 +128,24 @@ class OpenPartitions:
         """Apply the present configs of a topic to its open logs. A log that failed takes them when it is
         opened again."""
         config = self._catalogue.config(topic)
-        for place, log in list(self._logs.items()):
-            if place.topic == topic and log.failure is None:
+        for topic_partition, log in list(self._logs.items()):
+            if topic_partition.topic == topic and log.failure is None:
                 log.reconfigure(config)
                 self.flush_by_time(log)
 
     def drop(self, topic: str) -> None:
         """Let go of the logs of a topic that was deleted, as they are. Their readers are woken."""
         with self.lock:
-            gone = {place: log for place, log in self._logs.items() if place.topic == topic}
-            self._logs = {place: log for place, log in self._logs.items() if place not in gone}
+            gone = {
+                topic_partition: log
+                for topic_partition, log in self._logs.items()
+                if topic_partition.topic == topic
+            }
+            self._logs = {
+                topic_partition: log
+                for topic_partition, log in self._logs.items()
+                if topic_partition not in gone
+            }
             self.recoveries.forget(topic)
         for log in gone.values():
             log.abandon()
@@ -156,7 +164,11 @@ class OpenPartitions:
     def checkpoint(self, number: int) -> None:
         """Write what is known of a directory's partitions into its root."""
         directory_of = self._catalogue.directory_of
-        logs = {place: log for place, log in self._logs.items() if directory_of[place] == number}
+        logs = {
+            topic_partition: log
+            for topic_partition, log in self._logs.items()
+            if directory_of[topic_partition] == number
+        }
         write_checkpoints(self._directories[number], logs, directory_of, number)
 
     def abandon(self) -> None:
@@ -170,9 +182,9 @@ class OpenPartitions:
         """Close every log, write the checkpoints, mark the stop as orderly: as far as each can be done."""
         directory_of = self._catalogue.directory_of
         failed: set[int] = set()
-        for place, log in self._logs.items():
+        for topic_partition, log in self._logs.items():
             if not attempt(log.close, failures) or log.failure is not None:
-                failed.add(directory_of[place])
+                failed.add(directory_of[topic_partition])
             attempt(partial(log.remove_due, all_of_them=True), failures)
         attempt(self._catalogue.remove_folders, failures)
         for number, directory in enumerate(self._directories):
@@ -180,7 +192,9 @@ class OpenPartitions:
                 continue  # what its logs could not write, no checkpoint may claim
             # Those that were not opened are as they were: well, if the last stop was orderly.
             is_clean = directory.was_clean or all(
-                place in self._logs for place, at in directory_of.items() if at == number
+                topic_partition in self._logs
+                for topic_partition, at in directory_of.items()
+                if at == number
             )
             if attempt(partial(self.checkpoint, number), failures) and is_clean:
                 attempt(directory.mark_clean, failures)

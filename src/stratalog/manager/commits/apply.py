@@ -16,7 +16,7 @@ from stratalog.storage.commits.piece_reader import (
     BatchWindows,
     open_piece,
 )
-from stratalog.storage.commits.records import PlannedPiece, Way
+from stratalog.storage.commits.records import CommitMethod, PlannedPiece
 from stratalog.storage.files.filesystem import FileSystem
 from stratalog.storage.log.adoption import StagedFile
 from stratalog.storage.names import PieceStage, piece_file_name
@@ -33,7 +33,7 @@ def apply_pieces(
 ) -> None:
     """Put all pieces behind the end of the log, as was planned, and wait for the disk."""
     for planned in pieces:
-        if planned.way is not Way.ADOPT or not _adopt(log, root, planned.piece):
+        if planned.method is not CommitMethod.ADOPT or not _adopt(log, root, planned.piece):
             _append(log, file_system, root, planned.piece)
     log.sync()
 

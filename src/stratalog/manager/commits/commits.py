@@ -22,7 +22,7 @@ from stratalog.errors import (
 )
 from stratalog.manager.commits.admit import admit_piece, prepared_name
 from stratalog.manager.commits.apply import apply_pieces
-from stratalog.manager.commits.plan import PieceFile, ordered_pieces, plan_sweep, plan_ways
+from stratalog.manager.commits.plan import PieceFile, ordered_pieces, plan_methods, plan_sweep
 from stratalog.manager.commits.replay import Replay
 from stratalog.manager.commits.threads import side_by_side
 from stratalog.manager.root.catalogue import Catalogue
@@ -232,7 +232,9 @@ class DirectoryCommits:
     ) -> Intent:
         now_ms = self._clock.now_ms()
         new = self._new_topics(pieces, topics)
-        configs = {place: self._config_of(place, new) for place in pieces}
+        configs = {
+            topic_partition: self._config_of(topic_partition, new) for topic_partition in pieces
+        }
         listed = [piece for each in pieces.values() for piece in each]
 
         def admit(piece: Piece) -> Piece:
@@ -242,11 +244,14 @@ class DirectoryCommits:
         try:
             # All is looked at before the first log is opened.
             admitted = side_by_side(admit, listed, threads)
-            by_place: dict[TopicPartition, list[Piece]] = {place: [] for place in pieces}
+            by_place: dict[TopicPartition, list[Piece]] = {
+                topic_partition: [] for topic_partition in pieces
+            }
             for piece in admitted:
                 by_place[piece.place].append(piece)
             partitions = tuple(
-                self._plan_partition(place, each, new) for place, each in by_place.items()
+                self._plan_partition(topic_partition, each, new)
+                for topic_partition, each in by_place.items()
             )
             if admitted != listed:
                 self._file_system.sync_dir(self.root)
@@ -259,18 +264,18 @@ class DirectoryCommits:
         return Intent(number, key, now_ms, partitions, tuple(new.values()))
 
     def _plan_partition(
-        self, place: TopicPartition, pieces: list[Piece], new: Mapping[str, NewTopic]
+        self, topic_partition: TopicPartition, pieces: list[Piece], new: Mapping[str, NewTopic]
     ) -> PartitionIntent:
         start, is_empty = 0, True
-        if place.topic not in new:
-            log = self._log_of(place)
+        if topic_partition.topic not in new:
+            log = self._log_of(topic_partition)
             start, is_empty = log.log_end, log.segments[-1].size_bytes == 0
-        ways = plan_ways(
+        methods = plan_methods(
             [piece.size_bytes for piece in pieces],
-            self._config_of(place, new).effective_segment_bytes,
+            self._config_of(topic_partition, new).effective_segment_bytes,
             is_active_empty=is_empty,
         )
-        return PartitionIntent(place, start, tuple(map(PlannedPiece, pieces, ways)))
+        return PartitionIntent(topic_partition, start, tuple(map(PlannedPiece, pieces, methods)))
 
     def _new_topics(
         self, pieces: Iterable[TopicPartition], topics: Mapping[str, TopicPlan]
@@ -286,7 +291,9 @@ class DirectoryCommits:
                     f"{plan.partitions}: write the batch again for those that there are"
                 )
         new = {}
-        for name in sorted({*topics, *(place.topic for place in pieces)} - known.keys()):
+        for name in sorted(
+            {*topics, *(topic_partition.topic for topic_partition in pieces)} - known.keys()
+        ):
             if name not in topics:
                 raise UnknownPartitionError(
                     f"no topic {name!r} in {self.root}: create it, or say with how many partitions"
@@ -295,23 +302,29 @@ class DirectoryCommits:
             self._catalogue.check_new(name, plan.partitions)
             config = LogConfig.of(plan.configs)
             new[name] = NewTopic(name, new_topic_id(), plan.partitions, config.overrides())
-        for place in pieces:
-            if place.topic in new and place.partition >= new[place.topic].partitions:
+        for topic_partition in pieces:
+            if (
+                topic_partition.topic in new
+                and topic_partition.partition >= new[topic_partition.topic].partitions
+            ):
                 raise UnknownPartitionError(
-                    f"topic {place.topic!r} is to have {new[place.topic].partitions} partitions: "
-                    f"there is none of number {place.partition}"
+                    f"{topic_partition} does not exist: the topic is to have "
+                    f"{new[topic_partition.topic].partitions} partitions"
                 )
-            if place.topic not in new and self._catalogue.directory(place) is not self._directory:
+            if (
+                topic_partition.topic not in new
+                and self._catalogue.directory(topic_partition) is not self._directory
+            ):
                 raise UsageError(
-                    f"{place} is in {self._catalogue.directory(place).root}, and its pieces are in "
-                    f"{self.root}: a piece is staged in the directory of its partition"
+                    f"{topic_partition} is in {self._catalogue.directory(topic_partition).root}, and its "
+                    f"pieces are in {self.root}: a piece is staged in the directory of its partition"
                 )
         return new
 
-    def _config_of(self, place: TopicPartition, new: Mapping[str, NewTopic]) -> LogConfig:
-        if place.topic in new:
-            return LogConfig.of(new[place.topic].configs)
-        return self._catalogue.config(place.topic)
+    def _config_of(self, topic_partition: TopicPartition, new: Mapping[str, NewTopic]) -> LogConfig:
+        if topic_partition.topic in new:
+            return LogConfig.of(new[topic_partition.topic].configs)
+        return self._catalogue.config(topic_partition.topic)
 
     # Afterwards.
 

@@ -134,9 +134,9 @@ def _batches_from(view: LogView, offset: int) -> Iterator[BatchBytes]:
     found = view.find(offset) if offset < view.log_end else None
     if found is None:
         return
-    first, place = found
+    first, topic_partition = found
     for number in range(first, len(view.segments)):
-        position = place.position if number == first else 0
+        position = topic_partition.position if number == first else 0
         log = view.segments[number].log
         yield from _batches(BatchWindows(log, view.limit(number), position=position))
 

@@ -12,11 +12,11 @@ from stratalog.errors import UsageError
 from stratalog.storage.commits.journal import JournalState
 from stratalog.storage.commits.key import CommitKey
 from stratalog.storage.commits.piece import Piece
-from stratalog.storage.commits.records import Way
+from stratalog.storage.commits.records import CommitMethod
 from stratalog.storage.names import PieceName, PieceStage, parse_piece_name
 from stratalog.types import TopicPartition
 
-__all__ = ["PieceFile", "ordered_pieces", "plan_sweep", "plan_ways"]
+__all__ = ["PieceFile", "ordered_pieces", "plan_methods", "plan_sweep"]
 
 #: Into a segment in which nothing is, a piece of this size goes whole.
 _ADOPTED_BYTES_MIN: Final = 1 << 20
@@ -48,21 +48,25 @@ def ordered_pieces(
         names.add(piece.name)
         found.setdefault(piece.place, []).append((name, piece))
     return {
-        place: tuple(piece for _, piece in sorted(listed, key=lambda each: each[0]))
-        for place, listed in sorted(found.items())
+        topic_partition: tuple(piece for _, piece in sorted(listed, key=lambda each: each[0]))
+        for topic_partition, listed in sorted(found.items())
     }
 
 
-def plan_ways(sizes: Sequence[int], segment_bytes: int, *, is_active_empty: bool) -> list[Way]:
+def plan_methods(
+    sizes: Sequence[int], segment_bytes: int, *, is_active_empty: bool
+) -> list[CommitMethod]:
     """How each of a partition's pieces gets into the log. Those that fill half a segment become one, and
     so does a first one of some size where nothing is yet; the others are appended, so that small commits
     do not make small segments."""
-    ways = []
+    methods = []
     for number, size in enumerate(sizes):
         is_first = number == 0 and is_active_empty and size >= _ADOPTED_BYTES_MIN
         is_large = 2 * size >= segment_bytes or is_first
-        ways.append(Way.ADOPT if is_large and size <= segment_bytes else Way.APPEND)
-    return ways
+        methods.append(
+            CommitMethod.ADOPT if is_large and size <= segment_bytes else CommitMethod.APPEND
+        )
+    return methods
 
 
 class PieceFile(NamedTuple):

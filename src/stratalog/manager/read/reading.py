@@ -51,7 +51,7 @@ class PartitionView(NamedTuple):
     """A partition as it is at one moment. If it ends with ``damage`` and not where the writer stopped, a
     reader that gets so far raises that."""
 
-    place: TopicPartition
+    topic_partition: TopicPartition
     view: LogView
     damage: CorruptionError | None = None
     #: Looks again, if another process owns the files and may replace them while they are read.
@@ -108,7 +108,7 @@ class LogRows(ArrowStream):
 
         batches = ArrowBatches(self.schema, rows_max=self._selection.batch_rows)
         for each in self._views:
-            constants = dict(zip(_PLACE_COLUMNS, each.place, strict=True))
+            constants = dict(zip(_PLACE_COLUMNS, each.topic_partition, strict=True))
             for taken in self._columns(each, self._selection):
                 yield from batches.of(taken, constants)
 
@@ -125,8 +125,8 @@ class LogRows(ArrowStream):
             for taken in self._columns(each, selection):
                 for record in records_of(taken):
                     yield StoredRecord(
-                        each.place.topic,
-                        each.place.partition,
+                        each.topic_partition.topic,
+                        each.topic_partition.partition,
                         record.offset,
                         record.timestamp,
                         record.timestamp_type,
@@ -158,7 +158,7 @@ class LogRows(ArrowStream):
             raise UsageError("these logs are closed") from None
         if each.log is not None and each.log.is_closed:
             raise UnknownPartitionError(
-                f"the topic of {each.place} was deleted after this read began"
+                f"the topic of {each.topic_partition} was deleted after this read began"
             ) from None
 
     def _check_hidden(self, each: PartitionView, view: LogView, bound: int) -> None:

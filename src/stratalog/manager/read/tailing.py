@@ -186,7 +186,7 @@ def _new_records(
 def _between(
     seen: PartitionView, reached: dict[TopicPartition, int], bound: int, isolation: Isolation
 ) -> Iterator[StoredRecord]:
-    topic_partition = seen.place
+    topic_partition = seen.topic_partition
     rows = LogRows(
         [seen._replace(damage=None, log=None)],  # a tail ends when its log is closed
         start=reached[topic_partition],

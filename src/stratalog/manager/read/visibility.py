@@ -25,7 +25,7 @@ def without_hidden(
     """Return the views without what must be hidden. Damage in the hidden part does not matter yet."""
     shown = []
     for each in views:
-        end = hidden.get(each.place)
+        end = hidden.get(each.topic_partition)
         if end is None or end > each.view.log_end:
             shown.append(each)
         else:

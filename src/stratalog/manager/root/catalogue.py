@@ -137,25 +137,26 @@ class Catalogue:
     def _take(self, places: Sequence[TopicPartition], number: int) -> None:
         directory_of = dict(self._directory_of)
         self._add(directory_of, places, number)
-        self._set(directory_of, {place.topic for place in places})
+        self._set(directory_of, {topic_partition.topic for topic_partition in places})
 
     def _add(
         self, directory_of: dict[TopicPartition, int], places: Iterable[TopicPartition], number: int
     ) -> None:
-        for place in places:
-            if place in directory_of:
+        for topic_partition in places:
+            if topic_partition in directory_of:
+                first = self._directories[directory_of[topic_partition]].root
                 raise UsageError(
-                    f"{place} is in two log directories: {self._directories[directory_of[place]].root} and "
+                    f"{topic_partition} is in two log directories: {first} and "
                     f"{self._directories[number].root}"
                 )
-            directory_of[place] = number
+            directory_of[topic_partition] = number
 
     def _set(self, directory_of: dict[TopicPartition, int], changed: set[str]) -> None:
         # Replaced, not changed: others may be reading them.
         listed: dict[str, list[int]] = {name: [] for name in changed}
-        for place in directory_of:
-            if place.topic in changed:
-                listed[place.topic].append(place.partition)
+        for topic_partition in directory_of:
+            if topic_partition.topic in changed:
+                listed[topic_partition.topic].append(topic_partition.partition)
         partitions = {**self._partitions, **{name: tuple(sorted(listed[name])) for name in listed}}
         self._directory_of = directory_of
         self._partitions = {name: each for name, each in partitions.items() if each}
@@ -168,14 +169,14 @@ class Catalogue:
         """Every partition, and the number of its directory."""
         return self._directory_of
 
-    def directory(self, place: TopicPartition) -> LogDirectory:
+    def directory(self, topic_partition: TopicPartition) -> LogDirectory:
         """The directory of a partition."""
-        check_topic_type(place.topic)
-        number = self._directory_of.get(place)
+        check_topic_type(topic_partition.topic)
+        number = self._directory_of.get(topic_partition)
         if number is None:
-            there = self.partitions(place.topic)  # says so where the topic is unknown
+            there = self.partitions(topic_partition.topic)  # says so where the topic is unknown
             raise UnknownPartitionError(
-                f"topic {place.topic!r} has no partition {place.partition}: there are "
+                f"topic {topic_partition.topic!r} has no partition {topic_partition.partition}: there are "
                 f"{_listed(there)}"
             )
         return self._directories[number]
@@ -235,8 +236,10 @@ class Catalogue:
         if known.topic_id is not None:
             return known.topic_id
         for partition in known.partitions:
-            place = TopicPartition(name, partition)
-            path = os.path.join(self.directory(place).folder(place), PARTITION_METADATA)
+            topic_partition = TopicPartition(name, partition)
+            path = os.path.join(
+                self.directory(topic_partition).folder(topic_partition), PARTITION_METADATA
+            )
             data = read_small_file(self._file_system, path)
             if data is not None:
                 try:
@@ -368,18 +371,18 @@ class Catalogue:
     def _make_folders(self, number: int, topic: Topic, partitions: Iterable[int]) -> None:
         directory = self._directories[number]
         places = [TopicPartition(topic.name, each) for each in partitions]
-        for place in places:
-            self._file_system.make_dir(directory.folder(place))
-            self._put_metadata(directory, place, topic.topic_id)
+        for topic_partition in places:
+            self._file_system.make_dir(directory.folder(topic_partition))
+            self._put_metadata(directory, topic_partition, topic.topic_id)
         if places:
             self._file_system.sync_dir(directory.root)
             self._take(places, number)
 
     def _put_metadata(
-        self, directory: LogDirectory, place: TopicPartition, topic_id: bytes | None
+        self, directory: LogDirectory, topic_partition: TopicPartition, topic_id: bytes | None
     ) -> None:
         if topic_id is not None:
-            path = os.path.join(directory.folder(place), PARTITION_METADATA)
+            path = os.path.join(directory.folder(topic_partition), PARTITION_METADATA)
             data = encode_partition_metadata(topic_id)
             replace_file(self._file_system, path, path + TEMPORARY_SUFFIX, data)
 
@@ -391,8 +394,8 @@ class Catalogue:
         made = {TopicPartition(name, partition): number for partition, number in chosen.items()}
         self._set({p: number for p, number in self._directory_of.items() if p not in made}, {name})
         with suppress(StorageError):
-            for place, number in made.items():
-                folder = self._directories[number].folder(place)
+            for topic_partition, number in made.items():
+                folder = self._directories[number].folder(topic_partition)
                 if self._is_empty(folder):
                     for suffix in ("", TEMPORARY_SUFFIX):
                         self._file_system.unlink(os.path.join(folder, PARTITION_METADATA + suffix))
@@ -524,17 +527,17 @@ class Catalogue:
     def _complete(self, number: int, topic: Topic, partitions: Iterable[int]) -> None:
         missing = []
         for partition in partitions:
-            place = TopicPartition(topic.name, partition)
-            at = self._directory_of.get(place)
+            topic_partition = TopicPartition(topic.name, partition)
+            at = self._directory_of.get(topic_partition)
             if at is None:
                 missing.append(partition)
                 continue
             directory = self._directories[at]
-            path = os.path.join(directory.folder(place), PARTITION_METADATA)
+            path = os.path.join(directory.folder(topic_partition), PARTITION_METADATA)
             if self._file_system.stat(path) is None:
-                self._put_metadata(directory, place, topic.topic_id)
+                self._put_metadata(directory, topic_partition, topic.topic_id)
             else:
-                self._file_system.sync_dir(directory.folder(place))
+                self._file_system.sync_dir(directory.folder(topic_partition))
         self._make_folders(number, topic, missing)
 
 

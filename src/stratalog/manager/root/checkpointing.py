@@ -34,19 +34,20 @@ def plan_checkpoints(
 
     def merged(said: Offsets, new: Offsets) -> dict[TopicPartition, int]:
         kept = {
-            place: offset
-            for place, offset in said.items()
-            if place not in open_logs and directory_of.get(place, number) == number
+            topic_partition: offset
+            for topic_partition, offset in said.items()
+            if topic_partition not in open_logs
+            and directory_of.get(topic_partition, number) == number
         }
         return dict(sorted({**kept, **new}.items()))
 
     starts = {
-        place: log.log_start
-        for place, log in open_logs.items()
+        topic_partition: log.log_start
+        for topic_partition, log in open_logs.items()
         if log.log_start > log.segments[0].base_offset
     }
-    recovery = {place: log.recovery_point for place, log in open_logs.items()}
-    marks = {place: log.high_watermark for place, log in open_logs.items()}
+    recovery = {topic_partition: log.recovery_point for topic_partition, log in open_logs.items()}
+    marks = {topic_partition: log.high_watermark for topic_partition, log in open_logs.items()}
     return Checkpoints(
         merged(old.log_starts, starts),
         merged(old.recovery_points, recovery),

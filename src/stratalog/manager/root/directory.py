@@ -68,9 +68,9 @@ class Checkpoint:
             except CorruptionError as error:
                 self.damage = error.located(path=self._path)
 
-    def of(self, place: TopicPartition) -> int:
+    def of(self, topic_partition: TopicPartition) -> int:
         """Of one partition; 0 where nothing is said, or nonsense."""
-        return max(self.offsets.get(place, 0), 0)
+        return max(self.offsets.get(topic_partition, 0), 0)
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Replace the file, unless it says so already."""
@@ -85,7 +85,13 @@ class Checkpoint:
         """Drop the lines of some partitions."""
         gone = set(places)
         if not gone.isdisjoint(self.offsets):
-            self.write({place: at for place, at in self.offsets.items() if place not in gone})
+            self.write(
+                {
+                    topic_partition: at
+                    for topic_partition, at in self.offsets.items()
+                    if topic_partition not in gone
+                }
+            )
 
 
 class LogDirectory:
@@ -185,17 +191,20 @@ class LogDirectory:
         """Every partition that has its folder here; those set aside by Kafka are left out."""
         found = []
         for entry in self._file_system.list_dir(self.root):
-            place = parse_partition_dir(entry.name)
-            if not entry.is_dir or entry.name in FOREIGN_ROOT_DIRS or place is None:
+            topic_partition = parse_partition_dir(entry.name)
+            if not entry.is_dir or entry.name in FOREIGN_ROOT_DIRS or topic_partition is None:
                 continue
             # A number with zeros before it, or too large for one, names no partition; nor does a
             # folder that is marked as deleted, moved or stray.
-            if place.partition <= INT32_MAX and partition_dir_name(place) == entry.name:
-                found.append(place)
+            if (
+                topic_partition.partition <= INT32_MAX
+                and partition_dir_name(topic_partition) == entry.name
+            ):
+                found.append(topic_partition)
         return sorted(found)
 
-    def folder(self, place: TopicPartition) -> str:
-        return os.path.join(self.root, partition_dir_name(place))
+    def folder(self, topic_partition: TopicPartition) -> str:
+        return os.path.join(self.root, partition_dir_name(topic_partition))
 
     def forget(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Drop partitions from the checkpoints: they are gone, or begin at offset 0 again."""

@@ -57,7 +57,7 @@ def fit_sizes(config: LogConfig, options: BatchOptions) -> _Sizes:
 
 def append_rows(
     log: PartitionLog,
-    place: TopicPartition,
+    topic_partition: TopicPartition,
     rows: kernel.Rows,
     options: BatchOptions,
     transaction: Transaction | None,
@@ -66,7 +66,9 @@ def append_rows(
     """Append all rows; ``written`` is told of every piece that is in the log."""
     sizes = fit_sizes(log.config, options)
     options = replace(options, batch_bytes=sizes.batch_bytes)
-    builder = BatchBuilder(options if transaction is None else transaction.options(place, options))
+    builder = BatchBuilder(
+        options if transaction is None else transaction.options(topic_partition, options)
+    )
     row = 0
     while row < rows.count:
         row = builder.append(rows, row=row, out_bytes_max=sizes.piece_bytes)
@@ -74,7 +76,7 @@ def append_rows(
             transaction.begin_write()
         result = log.append(builder.out, leader_epoch=log.latest_epoch)
         if transaction is not None:
-            transaction.advance(place, builder.next_sequence)
+            transaction.advance(topic_partition, builder.next_sequence)
         written(result)
         builder.out.clear()
         builder.next_offset = 0

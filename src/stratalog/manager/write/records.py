@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stratalog.errors import InvalidRecordError, UsageError
 from stratalog.manager.read.reading import StoredRecord
-from stratalog.manager.write.partitioner import partition_of_key
+from stratalog.manager.write.partitioner import NO_KEY, partition_of_key, partitions_of_keys
 from stratalog.records import kernel
-from stratalog.records.builder import refuse_row, rows_of_records
+from stratalog.records.builder import rows_of_records
 from stratalog.records.columns import COLUMN_NAMES
 from stratalog.records.layout import INT32_MAX, INT64_MAX, INT64_MIN
 from stratalog.records.model import Record, RecordHeader
@@ -101,11 +101,9 @@ class PartitionChoice:
         import pyarrow.compute as pc
 
         hashed = array("i", bytes(4 * rows.count))
-        reason = kernel.hash_keys(rows, len(self._partitions), memoryview(hashed))
-        if reason:
-            raise refuse_row(0, reason)
+        partitions_of_keys(rows, len(self._partitions), memoryview(hashed))
         places = pa.Array.from_buffers(pa.int32(), rows.count, [None, pa.py_buffer(hashed)])
-        places = pc.if_else(pc.less(places, 0), None, places)
+        places = pc.if_else(pc.equal(places, NO_KEY), None, places)
         if self._missing and places.null_count < rows.count:
             raise self._untold()
         return pa.array(self._partitions, pa.int32()).take(places)

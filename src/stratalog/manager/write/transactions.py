@@ -127,9 +127,9 @@ class TransactionJournal:
         for entry in self.entries:
             is_commit = entry.state is TransactionState.COMMITTING
             left = [
-                place
-                for place in entry.places
-                if not _settle(log_of(place), entry, is_commit=is_commit, now_ms=now_ms)
+                topic_partition
+                for topic_partition in entry.places
+                if not _settle(log_of(topic_partition), entry, is_commit=is_commit, now_ms=now_ms)
             ]
             if not left:
                 self.drop(entry.producer_id)
@@ -245,19 +245,19 @@ class Transaction:
                 batch_bytes=batch_bytes,
             )  # fmt: skip
 
-    def join(self, place: TopicPartition) -> None:
+    def join(self, topic_partition: TopicPartition) -> None:
         """Write down that a partition takes part, before it does."""
-        if place not in self._places:
-            self._journal.put(self._entry(TransactionState.OPEN, {*self._places, place}))
-            self._places.add(place)
+        if topic_partition not in self._places:
+            self._journal.put(self._entry(TransactionState.OPEN, {*self._places, topic_partition}))
+            self._places.add(topic_partition)
 
-    def options(self, place: TopicPartition, options: BatchOptions) -> BatchOptions:
+    def options(self, topic_partition: TopicPartition, options: BatchOptions) -> BatchOptions:
         """Of the next batches for one partition: they follow on the last ones."""
         return replace(
             options,
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,
-            base_sequence=self._sequences.get(place, 0),
+            base_sequence=self._sequences.get(topic_partition, 0),
             is_transactional=True,
         )
 
@@ -265,9 +265,9 @@ class Transaction:
         """From here on batches of this append may be in a log, also where that does not say so."""
         self._is_writing = True
 
-    def advance(self, place: TopicPartition, next_sequence: int) -> None:
+    def advance(self, topic_partition: TopicPartition, next_sequence: int) -> None:
         """Batches up to this sequence are in the log."""
-        self._sequences[place] = next_sequence
+        self._sequences[topic_partition] = next_sequence
 
     def fail_append(self, error: BaseException, *, has_written: bool) -> None:
         """An append has ended with an error: what it left behind, if anything, spoils the transaction.
@@ -302,7 +302,10 @@ class Transaction:
         if self.state is not decision:
             self._check_open()
         if self._places:
-            logs = {place: self._logs.partition(*place) for place in sorted(self._places)}
+            logs = {
+                topic_partition: self._logs.partition(*topic_partition)
+                for topic_partition in sorted(self._places)
+            }
             if self.state is TransactionState.OPEN:
                 self._decide(decision, logs.values())
             failures = self._mark(logs)

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from stratalog.errors import InvalidRecordError, UsageError
-from stratalog.records import kernel
+from stratalog.manager.write.partitioner import NO_KEY, partitions_of_keys
 from stratalog.records.arrow import rows_of
 from stratalog.records.arrow_values import int64_array, numbers_of
-from stratalog.records.builder import refuse_row
 from stratalog.storage.names import check_topic
 from stratalog.types import TopicPartition
 
@@ -92,15 +91,13 @@ class RowGroups:
         if named is None and (count == 1 or (self._by_key and not has_keys)):
             return self._turn % count
         size = batch.num_rows if rows is None else len(rows)
-        chosen = np.full(size, -1, np.int32)
+        chosen = np.full(size, NO_KEY, np.int32)
         if not self._by_key:
             chosen[:] = (self._turn + np.arange(size)) % count
             self._turn = (self._turn + size) % count
         if has_keys and count > 1:
-            reason = kernel.hash_keys(rows_of(batch, order=rows), count, chosen.data)
-            if reason:
-                raise refuse_row(0, reason)
-        chosen[chosen < 0] = self._turn % count
+            partitions_of_keys(rows_of(batch, order=rows), count, chosen.data)
+        chosen[chosen == NO_KEY] = self._turn % count
         if named is not None:
             numbers = numbers_of(named.cast(pa.int64()), "i8")
             is_given = numbers_of(named.is_valid().cast(pa.int8()), "?")

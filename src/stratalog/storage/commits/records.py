@@ -25,6 +25,7 @@ from stratalog.types import TopicPartition
 
 __all__ = [
     "Begin",
+    "CommitMethod",
     "CommitRecord",
     "CommittedSpan",
     "Done",
@@ -35,7 +36,6 @@ __all__ = [
     "PlannedPiece",
     "Revised",
     "Revision",
-    "Way",
     "decode_line",
     "encode_line",
 ]
@@ -46,7 +46,7 @@ _CRC_DIGITS: Final = 8
 NOT_A_RECORD: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
-class Way(StrEnum):
+class CommitMethod(StrEnum):
     """How a piece gets into its log."""
 
     APPEND = "append"
@@ -56,7 +56,7 @@ class Way(StrEnum):
 @dataclass(frozen=True, slots=True)
 class PlannedPiece:
     piece: Piece
-    way: Way
+    method: CommitMethod
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +240,7 @@ def _encode_intent(record: Intent) -> dict[str, Any]:
                 "partition": each.place.partition,
                 "start": each.start,
                 "pieces": [
-                    [planned.way.value, *planned.piece.to_json()] for planned in each.pieces
+                    [planned.method.value, *planned.piece.to_json()] for planned in each.pieces
                 ],
             }
             for each in record.partitions
@@ -264,8 +264,8 @@ def _decode_intent(document: dict[str, Any]) -> Intent:
 def _decode_partition(document: dict[str, Any]) -> PartitionIntent:
     place = _place(document["topic"], document["partition"])
     pieces = tuple(
-        PlannedPiece(Piece.from_json(place, fields), Way(way))
-        for way, *fields in document["pieces"]
+        PlannedPiece(Piece.from_json(place, fields), CommitMethod(method))
+        for method, *fields in document["pieces"]
     )
     return PartitionIntent(place, _number(document["start"]), pieces)
 
