@@ -155,10 +155,10 @@ class LogDirectory:
                 advice="put back a copy of it: it says whose directory this is",
             ) from None  # fmt: skip
 
-    def clean_end(self, place: TopicPartition) -> int | None:
+    def clean_end(self, topic_partition: TopicPartition) -> int | None:
         """Return the log end offset that the last clean shutdown left; None if there was none, or if the
         checkpoint does not name the partition."""
-        return self.recovery_points.offsets.get(place) if self._had_marker else None
+        return self.recovery_points.offsets.get(topic_partition) if self._had_marker else None
 
     @property
     def directory_id(self) -> bytes | None:
