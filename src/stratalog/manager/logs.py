@@ -62,7 +62,7 @@ def open_logs(
     becomes a log directory.
 
     With ``sync`` an append is acknowledged when it is on the disk, and readers see it then; without, when
-    the operating system has it. ``read_only`` needs no lock and changes nothing, also beside a writer.
+    the operating system has it. ``read_only`` needs no lock and changes nothing, also next to a writer.
     ``on_damage`` says what recovery does where intact records follow damaged ones: ``"refuse"`` leaves the
     partition unopened and unchanged, ``"cut"`` truncates it there and keeps what it truncates in ``*.cut``
     files. ``Logs.recovery`` and ``Logs.damage`` list what was done; ``on_recovery`` is called for each

@@ -61,15 +61,15 @@ class OpenPartitions:
 
     @property
     def is_inherited(self) -> bool:
-        """Whether the process that opened them is not this one, but one that it was forked from."""
+        """Whether another process opened them: the one that this process was forked from."""
         return self._forks != fork_count()
 
     def check_process(self) -> None:
-        """UsageError where they are inherited."""
+        """Raise UsageError if they are inherited."""
         check_forks(self._forks, "this log directory")
 
     def get(self, topic_partition: TopicPartition) -> PartitionLog:
-        """The log of a partition; through recovery, if that has to be."""
+        """Return the log of a partition; open and recover it at its first use."""
         log = self._logs.get(topic_partition)
         return self._open(topic_partition) if log is None else log
 
@@ -87,8 +87,8 @@ class OpenPartitions:
             if log.report:
                 self.remove_later(log)  # recovery may have set files aside
             if log.recovery_point < directory.recovery_points.of(topic_partition):
-                # The log is shorter than it was. What is appended now may not pass for something that
-                # was safe before, should a crash tear it.
+                # The log is shorter than its recovery point. After a crash, what is appended now must not
+                # be taken for what was flushed before.
                 self.checkpoint(self._catalogue.directory_of[topic_partition])
             return log
 
@@ -134,7 +134,7 @@ class OpenPartitions:
                 self.flush_by_time(log)
 
     def drop(self, topic: str) -> None:
-        """Let go of the logs of a topic that was deleted, as they are. Their readers are woken."""
+        """Release the logs of a topic that was deleted, without writing anything, and wake their readers."""
         with self.lock:
             gone = {
                 topic_partition: log
@@ -156,13 +156,13 @@ class OpenPartitions:
         self.scheduler.reschedule(_DELETE_FILES)
 
     def flush(self) -> None:
-        """Bring all to the disk; then it may be seen."""
+        """Flush and sync every open log."""
         for log in list(self._logs.values()):
             log.flush()
             log.sync()
 
     def checkpoint(self, number: int) -> None:
-        """Write what is known of a directory's partitions into its root."""
+        """Write the checkpoints of a directory."""
         directory_of = self._catalogue.directory_of
         logs = {
             topic_partition: log
@@ -172,14 +172,15 @@ class OpenPartitions:
         write_checkpoints(self._directories[number], logs, directory_of, number)
 
     def abandon(self) -> None:
-        """Let go of everything as it is."""
+        """Release every log as it is, without writing anything."""
         if not self.is_inherited:  # the thread is the parent's
             self.scheduler.stop()
         for log in self._logs.values():
             log.abandon()
 
     def close(self, failures: list[StratalogError]) -> None:
-        """Close every log, write the checkpoints, mark the stop as orderly: as far as each can be done."""
+        """Close every log, write the checkpoints and the clean-shutdown markers. Errors are added to
+        ``failures`` and stop nothing else."""
         directory_of = self._catalogue.directory_of
         failed: set[int] = set()
         for topic_partition, log in self._logs.items():
@@ -189,8 +190,8 @@ class OpenPartitions:
         attempt(self._catalogue.remove_folders, failures)
         for number, directory in enumerate(self._directories):
             if number in failed:
-                continue  # what its logs could not write, no checkpoint may claim
-            # Those that were not opened are as they were: well, if the last stop was orderly.
+                continue  # no checkpoint may claim what its logs could not write
+            # Logs that were not opened are as they were: in order, if the last shutdown was clean.
             is_clean = directory.was_clean or all(
                 topic_partition in self._logs
                 for topic_partition, at in directory_of.items()

@@ -1,4 +1,4 @@
-"""Pieces into a log: what a commit does, and what is left of one that was interrupted."""
+"""Put pieces into a log: all of them for a commit, the rest for one that was interrupted."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from stratalog.storage.partition_log import PartitionLog
 
 __all__ = ["append_rest", "apply_pieces"]
 
-#: The disk begins with so much at a time, while the next bytes are copied.
+#: How much is copied before its writeback is started.
 _BEGIN_BYTES: Final = 8 << 20
 
 
 def apply_pieces(
     log: PartitionLog, file_system: FileSystem, root: str, pieces: Sequence[PlannedPiece]
 ) -> None:
-    """Put all pieces behind the end of the log, as was planned, and wait for the disk."""
+    """Append or adopt all pieces as planned, and wait for the disk."""
     for planned in pieces:
         if planned.method is not CommitMethod.ADOPT or not _adopt(log, root, planned.piece):
             _append(log, file_system, root, planned.piece)
@@ -45,8 +45,8 @@ def append_rest(
     pieces: Sequence[PlannedPiece],
     reached: Reached,
 ) -> None:
-    """Append what is missing. Nothing is adopted any more: a piece may be a segment already, and what is
-    stamped twice would be changed under those who read it."""
+    """Append what is missing. Nothing is adopted: a piece may be a segment already, and stamping it again
+    would change what readers have open."""
     for number in range(reached.piece, len(pieces)):
         skipped = reached.batch if number == reached.piece else 0
         _append(log, file_system, root, pieces[number].piece, skipped)
@@ -82,7 +82,7 @@ def _append(
 
 
 def _position_of(windows: BatchWindows, batch: int) -> int:
-    """Where in its file a batch starts, or the last one ends."""
+    """Return the position of a batch in its file, or the end of the last one."""
     if batch == 0:
         return 0
     end = 0
@@ -96,8 +96,8 @@ def _position_of(windows: BatchWindows, batch: int) -> int:
 
 
 def _next_window(windows: BatchWindows, log: PartitionLog) -> BatchWindow:
-    """As much as the active segment has room for: segments become as full as if each batch had been
-    appended by itself."""
+    """Return as many batches as the active segment has room for: segments become as full as if each batch
+    had been appended by itself."""
     segment_bytes = log.config.effective_segment_bytes
     room = segment_bytes - log.segments[-1].size_bytes
     window = None

@@ -1,8 +1,8 @@
 """The exactly-once commit: pieces that tasks have staged go into the logs of a directory once, or not at all.
 
-One synced line in the journal is the decision. Before it nothing has changed; behind it the commit will
-happen, whoever has to finish it: the next one who writes here compares the logs with the pieces and appends
-what is missing. Our readers see all of a commit or nothing of it. ``docs/adr/0004`` says why it is so.
+One synced line in the journal is the decision. Before it nothing has changed. After it the commit will
+happen: if the process dies, the next writer compares the logs with the pieces and appends what is missing.
+Our readers see all of a commit or nothing of it. ``docs/adr/0004`` gives the reasons.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _AGES_EVERY: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """A topic that a commit creates where it is not there."""
+    """A topic that a commit creates if it does not exist."""
 
     partitions: int
     configs: Mapping[str, object] = field(default_factory=dict)
@@ -67,16 +67,16 @@ class TopicPlan:
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """What became of a commit. ``spans`` say where its records are, a partition each; of one that was done
-    long ago that is not known any more (``spans`` is None)."""
+    """The outcome of a commit. ``spans`` has the offsets of its records, by partition; None if the commit was
+    done so long ago that the journal has dropped them."""
 
     key: CommitKey
     spans: tuple[CommittedSpan, ...] | None
-    #: It was there already, and nothing was written now.
+    #: Whether an earlier call has done it, so that this one wrote nothing.
     was_done_before: bool = False
-    #: A process that died had begun it, or another one, and it was finished now.
+    #: Whether this call finished a commit of a process that died.
     replayed: bool = False
-    #: Sentences for people: what was found and done beyond the plain case.
+    #: What was unusual, in sentences for people.
     reports: tuple[str, ...] = ()
 
     @property
@@ -84,7 +84,7 @@ class CommitResult:
         return sum(span.records for span in self.spans or ())
 
     def offsets(self, topic: str, partition: int) -> tuple[int, int] | None:
-        """The first and the last offset in one partition; None where it got nothing."""
+        """Return the first and the last offset in one partition; None if it got no record."""
         for span in self.spans or ():
             if span.place == (topic, partition):
                 return span.first_offset, span.last_offset
@@ -97,7 +97,7 @@ def discard_pieces(
     *,
     file_system: FileSystem | None = None,
 ) -> None:
-    """Remove pieces that will not be committed. Those that a commit has promised stay: it will happen."""
+    """Remove pieces that will not be committed. Pieces of a commit that is decided stay."""
     files = file_system or OsFileSystem()
     promised = {
         planned.piece.name
@@ -106,7 +106,7 @@ def discard_pieces(
         for planned in partition.pieces
     }
     for piece in pieces:
-        _ = piece.parsed_name  # nobody's file is removed by a name that is none of ours
+        _ = piece.parsed_name  # raises if the name is not that of a piece
         if piece.name not in promised:
             files.unlink(os.path.join(os.fspath(root), piece.name))
 
@@ -130,16 +130,16 @@ class DirectoryCommits:
         self._log_of = log_of
         self._journal = CommitJournal(file_system, directory.root)
         self._has_begun = False
-        #: What replays have found, for the next who asks.
+        #: What replays have reported, for the next result.
         self._reports: list[str] = []
         self._has_replayed = False
 
     def read(self) -> None:
-        """Look at the journal; nothing is changed. CorruptionError where it is damaged."""
+        """Read the journal, without changing anything. CorruptionError if it is damaged."""
         self._journal.read()
 
     def settle(self) -> None:
-        """Finish what a dead process has promised."""
+        """Finish the commits that a process that died has decided."""
         if not self._has_begun:
             self._journal.begin()
             self._has_begun = True
@@ -221,7 +221,7 @@ class DirectoryCommits:
         self._reports.clear()
         return CommitResult(key, spans, was_done_before, replayed, reports)
 
-    # Before anything is promised.
+    # Before the decision.
 
     def _plan(
         self,
@@ -242,7 +242,7 @@ class DirectoryCommits:
             return admit_piece(self._file_system, self.root, piece, config, now_ms)
 
         try:
-            # All is looked at before the first log is opened.
+            # Every piece is checked before the first log is opened.
             admitted = side_by_side(admit, listed, threads)
             by_place: dict[TopicPartition, list[Piece]] = {
                 topic_partition: [] for topic_partition in pieces
@@ -326,7 +326,7 @@ class DirectoryCommits:
             return LogConfig.of(new[topic_partition.topic].configs)
         return self._catalogue.config(topic_partition.topic)
 
-    # Afterwards.
+    # After the decision.
 
     def _create_topics(self, intent: Intent) -> None:
         for topic in intent.topics:
@@ -340,13 +340,13 @@ class DirectoryCommits:
                 )
 
     def _tidy(self, threads: int = 1) -> None:
-        """What may fail without harm: the commit is done."""
+        """Remove what is left over. This may fail without harm: the commit is done."""
         with suppress(StorageError):
             self._sweep(threads)
             self._journal.compact_if_grown()
 
     def _sweep(self, threads: int) -> None:
-        """Remove the pieces that nobody needs any more."""
+        """Remove the pieces that are not needed any more."""
         state = self._journal.state
         names = [
             entry.name
@@ -367,7 +367,7 @@ class DirectoryCommits:
 
 
 def _promised_note(key: CommitKey) -> str:
-    """What is to be known of a commit that failed behind its decision."""
+    """Return a note for the error of a commit that failed after its decision."""
     finished = "the commit is promised: whoever opens the log directory next to write finishes it"
     if key.is_fresh:
         return f"{finished}, so do not write it again: a second try would be another commit"

@@ -1,6 +1,6 @@
-"""How much of a commit a log holds already: the log compared with the pieces, batch by batch.
+"""Find how much of a commit a log holds: compare the log with the pieces, batch by batch.
 
-Who began the commit wrote its batches one behind the other. So where one of them is found, all before it were
+The batches of a commit are written in order. So if one of them is found, all before it were
 written, too, even if they are not there any more: a broker that was started since may have deleted or
 compacted them, as it would have done had the commit been finished. To append those again would bring back
 what the topic has given up.
@@ -63,7 +63,7 @@ def compare_log(
     start: int,
     begun: Reached = NOTHING,
 ) -> Reached:
-    """How many of the batches behind ``begun`` the log has got from offset ``start`` on, in their order."""
+    """Return how many of the batches after ``begun`` the log holds from offset ``start`` on, in order."""
     planned = _planned(file_system, root, pieces, begun)
     return how_far(planned, _batches_from(log.view, start), start, begun)
 
@@ -74,19 +74,19 @@ def how_far(
     start: int,
     begun: Reached = NOTHING,
 ) -> Reached:
-    """Up to the last planned batch that is there, whole or compacted, at the offset that it was to have."""
+    """Return the last planned batch that is there, whole or compacted, at its planned offset."""
     reached = begun._replace(records=0)
     actual = next(there, None)
     offset = start
     for wanted, behind in planned:
         if actual is None or actual.first_offset < offset:
-            break  # the log ends, or goes on with what somebody else wrote
+            break  # the log ends, or continues with records of another writer
         if actual.first_offset == offset:
             if not _is_same(wanted, actual) and not _is_rest_of(wanted, actual):
                 break
             reached = behind._replace(records=offset + wanted.span - start)
             actual = next(there, None)
-        # Else it is not there. Whether it was, only one behind it can tell.
+        # Otherwise it is not there. Whether it was, only a later batch can prove.
         offset += wanted.span
     return reached
 
@@ -96,14 +96,14 @@ def _is_same(wanted: BatchBytes, actual: BatchBytes) -> bool:
 
 
 def _is_rest_of(wanted: BatchBytes, actual: BatchBytes) -> bool:
-    """Whether a batch is what compaction leaves of another: some of its records, and its offsets."""
+    """Return whether a batch is what compaction left of another: some of its records, with its offsets."""
     if wanted.span != actual.span:
         return False
     shift = actual.first_offset - wanted.first_offset
     try:
         left = list(decode_records(actual.data))
     except UnicodeDecodeError:
-        return False  # names of headers that are no text: nobody staged these
+        return False  # names of headers that are not text were never staged
     had = {record.offset + shift: record for record in decode_records(wanted.data)}
     return bool(left) and all(
         record.offset in had and record == replace(had[record.offset], offset=record.offset)
@@ -114,7 +114,7 @@ def _is_rest_of(wanted: BatchBytes, actual: BatchBytes) -> bool:
 def _planned(
     file_system: FileSystem, root: str, pieces: Sequence[PlannedPiece], begun: Reached
 ) -> Iterator[PlannedBatch]:
-    """The batches of pieces from ``begun`` on, whatever offsets they have got in the meantime."""
+    """Yield the batches of pieces from ``begun`` on, whatever offsets were stamped on them since."""
     for number in range(begun.piece, len(pieces)):
         piece = pieces[number].piece
         file = open_piece(file_system, root, piece)
@@ -130,7 +130,7 @@ def _planned(
 
 
 def _batches_from(view: LogView, offset: int) -> Iterator[BatchBytes]:
-    """The batches of a log from the one that holds ``offset`` on, or the first behind it."""
+    """Yield the batches of a log from the one that holds ``offset`` on, or the first after it."""
     found = view.find(offset) if offset < view.log_end else None
     if found is None:
         return

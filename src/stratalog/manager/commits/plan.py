@@ -1,6 +1,6 @@
-"""What a commit is to do, decided before anything is promised: which piece goes where, in which order, how.
+"""Plan a commit before it is decided: which piece goes where, in which order, by which method.
 
-Functions of values only; ``commits`` looks at the directory, asks them, and writes down what they answer.
+Pure functions of values; ``commits`` reads the directory, calls them and writes down what they return.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from stratalog.types import TopicPartition
 
 __all__ = ["PieceFile", "ordered_pieces", "plan_methods", "plan_sweep"]
 
-#: Into a segment in which nothing is, a piece of this size goes whole.
+#: If the active segment is empty, a piece of this size is adopted.
 _ADOPTED_BYTES_MIN: Final = 1 << 20
-#: What nobody has written to for so long, nobody will commit any more.
+#: Pieces of a commit for which nothing was staged for so long will not be committed.
 _ABANDONED_MS: Final = 86_400_000
 
 
 def ordered_pieces(
     key: CommitKey, pieces: Iterable[Piece]
 ) -> dict[TopicPartition, tuple[Piece, ...]]:
-    """The pieces by partition, in the order of their tasks. UsageError where one was not staged for this
-    commit, or a task is there with two attempts: its records would be there twice."""
+    """Return the pieces by partition, in the order of their tasks. UsageError if one was not staged for this
+    commit, or if there are two attempts of a task: its records would be in the log twice."""
     found: dict[TopicPartition, list[tuple[PieceName, Piece]]] = {}
     attempts: dict[int, int] = {}
     names: set[str] = set()
@@ -56,9 +56,9 @@ def ordered_pieces(
 def plan_methods(
     sizes: Sequence[int], segment_bytes: int, *, is_active_empty: bool
 ) -> list[CommitMethod]:
-    """How each of a partition's pieces gets into the log. Those that fill half a segment become one, and
-    so does a first one of some size where nothing is yet; the others are appended, so that small commits
-    do not make small segments."""
+    """Return how each of a partition's pieces gets into the log. A piece that fills half a segment becomes a
+    segment, and so does a first one of some size if the active segment is empty. The others are appended, so
+    that small commits do not make small segments."""
     methods = []
     for number, size in enumerate(sizes):
         is_first = number == 0 and is_active_empty and size >= _ADOPTED_BYTES_MIN
@@ -70,7 +70,7 @@ def plan_methods(
 
 
 class PieceFile(NamedTuple):
-    """A piece that lies in a root. ``modified_ms`` is None where nobody has looked."""
+    """A piece in a root. ``modified_ms`` is None if it was not read."""
 
     name: str
     modified_ms: int | None = None
@@ -79,10 +79,10 @@ class PieceFile(NamedTuple):
 def plan_sweep(
     files: Collection[PieceFile], state: JournalState, now_ms: int
 ) -> tuple[list[str], list[str]]:
-    """The names that nobody needs any more, and those of which only their age could tell.
+    """Return the names of the pieces to remove, and of those whose age must be known to decide.
 
-    What an open commit names stays. What was staged for a version that is done goes; what else there is may
-    still be committed, until nobody has staged anything for the same commit for a day.
+    Pieces of an open commit stay. Pieces of a version that is done go. The others may still be committed,
+    until nothing was staged for the same commit for a day.
     """
     named = _staged(
         planned.piece.name

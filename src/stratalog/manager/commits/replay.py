@@ -1,7 +1,7 @@
-"""A commit that was promised and not finished: what of it is in the logs, and what is still to be done.
+"""Finish a commit that was decided: find what of it is in the logs, and append the rest.
 
-Whoever finishes it knows nothing of the one who began it but what is on the disk: the journal's line, the
-pieces, and logs to which others may have written since. It can be interrupted at any point and done again.
+All that is known is on the disk: the journal's line, the pieces, and logs to which other processes may have
+written since. A replay can be interrupted at any point and done again.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Replay:
         self._log_of = log_of
 
     def finish(self, commit: OpenCommit) -> list[str]:
-        """Do what is left, and write down that it is done; what there was to be found, in sentences.
-        CorruptionError, which names the journal, where a piece is gone or damaged."""
+        """Append what is missing, write that the commit is done, and return a report in sentences.
+        CorruptionError, which names the journal, if a piece is missing or damaged."""
         try:
             return self._finish(commit)
         except CorruptionError as error:
@@ -72,7 +72,7 @@ class Replay:
         return _report(intent, rests)
 
     def _rest(self, partition: PartitionIntent, commit: OpenCommit) -> _Rest:
-        """What of a partition's pieces its log does not hold yet, and where that belongs."""
+        """Return what of a partition's pieces its log does not hold yet, and where it goes."""
         try:
             log = self._log_of(partition.place)
         except UnknownPartitionError as error:
@@ -96,7 +96,7 @@ class Replay:
         return _Rest(partition, log, reached, revision, end)
 
     def _check_rest(self, rest: _Rest) -> None:
-        """Nothing is appended of pieces that are not all sound."""
+        """Raise CorruptionError if a piece is damaged: before anything is appended."""
         for planned in rest.pieces[rest.reached.piece :]:
             file = open_piece(self._file_system, self._root, planned.piece)
             try:
@@ -122,7 +122,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class _Rest:
-    """What is left to do for one partition. ``end`` is where the commit ends, where nothing is."""
+    """What is left to do for one partition. ``end`` is the end of the commit if nothing is left."""
 
     intent: PartitionIntent
     log: PartitionLog
@@ -136,7 +136,7 @@ class _Rest:
 
 
 def _replayed_span(rest: _Rest, commit: OpenCommit, hidden_from: int) -> CommittedSpan:
-    """Where the records are, also when they lie in several runs with foreign ones between them."""
+    """Return the offsets of the records, also if they lie in several runs with other records between them."""
     partition = rest.intent
     first, begun = partition.start, (0, 0)
     for each in commit.revisions:

@@ -1,4 +1,4 @@
-"""Several partitions at once: most of the work is waiting for the disk, or copying outside Python."""
+"""Work on several partitions at once: most of it waits for the disk, or copies outside Python."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Each = TypeVar("Each")
 
 
 def side_by_side(function: Callable[[Each], T], items: Iterable[Each], threads: int) -> list[T]:
-    """What the function gives for each item. With one thread they are taken in their order, and the first
-    error is the last thing that happens; with several, those that were begun are finished first."""
+    """Return the results of a function for each item. One thread takes them in order and stops at the first
+    error; with several, those that were begun are finished first."""
     listed = list(items)
     if min(threads, len(listed)) <= 1:
         return [function(each) for each in listed]

@@ -1,4 +1,4 @@
-"""Which topics and partitions there are, and in which of the log directories each has its folder.
+"""The topics and partitions that exist, and the log directory that holds each partition.
 
 The folders say what there is. Ids and configs are in a file of each root (``topic_file``), which also says
 what is being made: a topic comes into being whole, also when its making is interrupted.
@@ -37,7 +37,7 @@ from stratalog.types import TopicPartition
 
 __all__ = ["Catalogue", "check_partition_count", "choose_directories"]
 
-_NAME_SIZE_MAX: Final = 255  # of a folder, on every file system that we know
+_NAME_SIZE_MAX: Final = 255  # of a folder, on every common file system
 _LISTED_MAX: Final = 10
 #: How many partitions one call creates at most, as in Kafka: a mistyped number must not fill the disk with
 #: folders for minutes.
@@ -76,11 +76,10 @@ class Catalogue:
     ) -> None:
         self._directories = directories
         self._file_system = file_system
-        #: Held while it changes which partitions there are, which of them are open, or what the checkpoints
-        #: say of them.
+        #: Held while the set of partitions, the set of open logs or the checkpoints change.
         self.lock = threading.RLock()
         self._files = [TopicFile(file_system, each.root) for each in directories]
-        #: Files that could not be read. Only a reader goes on without them.
+        #: Files that could not be read. Only read-only logs continue without them.
         self.damage = self._read_files(must=not read_only)
         self._deletions = Deletions(directories, self._files, file_system)
         self._directory_of: dict[TopicPartition, int] = {}
@@ -162,19 +161,19 @@ class Catalogue:
         self._partitions = {name: each for name, each in partitions.items() if each}
         self._missing.clear()
 
-    # What there is.
+    # What exists.
 
     @property
     def directory_of(self) -> Mapping[TopicPartition, int]:
-        """Every partition, and the number of its directory."""
+        """Every partition with the number of its directory."""
         return self._directory_of
 
     def directory(self, topic_partition: TopicPartition) -> LogDirectory:
-        """The directory of a partition."""
+        """Return the directory of a partition; UnknownPartitionError if there is no such partition."""
         check_topic_type(topic_partition.topic)
         number = self._directory_of.get(topic_partition)
         if number is None:
-            there = self.partitions(topic_partition.topic)  # says so where the topic is unknown
+            there = self.partitions(topic_partition.topic)  # raises if the topic is unknown
             raise UnknownPartitionError(
                 f"topic {topic_partition.topic!r} has no partition {topic_partition.partition}: there are "
                 f"{_listed(there)}"
@@ -182,7 +181,7 @@ class Catalogue:
         return self._directories[number]
 
     def partitions(self, name: str) -> tuple[int, ...]:
-        """The partitions of a topic that have their folders here."""
+        """Return the partitions of a topic that have folders in the open directories."""
         check_topic_type(name)
         found = self._partitions.get(name)
         if found is None:
@@ -194,8 +193,8 @@ class Catalogue:
         return found
 
     def missing(self, name: str) -> tuple[int, ...]:
-        """Partitions that the topic must have, and that are not here: in a directory that is not open
-        now, or lost."""
+        """Return the partitions that the topic must have and that are not here: their directory is not
+        open, or they are lost."""
         there = self.partitions(name)
         found = self._missing.get(name)
         if found is None:
@@ -231,7 +230,7 @@ class Catalogue:
         return LogConfig() if known is None else known.config
 
     def topic_id(self, name: str) -> bytes | None:
-        """The topic's id, from our file or from its partitions'; None where it has none."""
+        """Return the topic's id, from our file or from its partitions'; None if it has none."""
         known = self.topic(name)
         if known.topic_id is not None:
             return known.topic_id
@@ -248,7 +247,7 @@ class Catalogue:
                     raise error.located(path=path) from None
         return None
 
-    # Making.
+    # Creating.
 
     def create(
         self,
@@ -259,7 +258,7 @@ class Catalogue:
         topic_id: bytes | None = None,
         directory: LogDirectory | None = None,
     ) -> Topic:
-        """Make a topic; with the id that was promised to it, and in one directory, where that is told."""
+        """Create a topic. A commit gives the id that it promised, and the directory that it writes to."""
         with self.lock:
             self.check_new(name, partitions)
             if name in self._deletions.names():
@@ -267,13 +266,13 @@ class Catalogue:
                 self._show(self._list())
                 self.check_new(name, partitions)
             for file in self._files:
-                file.remove(name)  # of a topic whose folders somebody has taken away
+                file.remove(name)  # of a topic whose folders were taken away
             topic = Topic(name, topic_id or new_topic_id(), (), config)
             self._make(topic, range(partitions), directory)
             return self.topic(name)
 
     def check_new(self, name: str, partitions: int) -> None:
-        """UsageError where a topic of this name and size cannot be made."""
+        """Raise UsageError if a topic of this name and size cannot be created."""
         check_own_topic(name)
         check_partition_count(partitions)
         if name in self._partitions:
@@ -323,7 +322,7 @@ class Catalogue:
         before = [file.entries.get(topic.name) for file in self._files]
         self._forget(TopicPartition(topic.name, each) for each in partitions)
         try:
-            # What is to be comes first: a crash from here on is completed by whoever opens next.
+            # The plan comes first: after a crash from here on, the next opening completes it.
             plan = self._plan(chosen)
             for number in sorted(set(chosen.values())):
                 self._note(number, topic, _of(chosen, number), plan)
@@ -332,12 +331,15 @@ class Catalogue:
         except BaseException:
             self._undo(topic.name, chosen, before)
             raise
-        with suppress(StorageError):  # it is there: a plan that stays behind finds nothing to do
+        with suppress(
+            StorageError
+        ):  # the topic exists: a plan that is left over finds nothing to do
             for number in sorted(set(chosen.values())):
                 self._note(number, topic, (), None)
 
     def _plan(self, chosen: Mapping[int, int]) -> dict[str, tuple[int, ...]]:
-        """By the directories' ids. One without an id has only its own file to tell it."""
+        """Return the new partitions by the ids of their directories. A directory without an id is left out:
+        its own file says it."""
         plan = {}
         for number in set(chosen.values()):
             directory_id = self._directories[number].directory_id
@@ -352,7 +354,7 @@ class Catalogue:
         more: Iterable[int],
         plan: Mapping[str, tuple[int, ...]] | None,
     ) -> None:
-        """Write into a directory's file that it has, or will have, these partitions more."""
+        """Write into a directory's file that it has, or will have, these additional partitions."""
         file = self._files[number]
         known = file.entries.get(topic.name)
         listed = {*(known.topic.partitions if known else ()), *more}
@@ -389,8 +391,8 @@ class Catalogue:
     def _undo(
         self, name: str, chosen: Mapping[int, int], before: Sequence[TopicEntry | None]
     ) -> None:
-        """Take back partitions that could not all be made. What cannot be taken back is completed by
-        whoever opens the directories next."""
+        """Remove partitions of which not all could be created. What cannot be removed is completed by the
+        next opening."""
         made = {TopicPartition(name, partition): number for partition, number in chosen.items()}
         self._set({p: number for p, number in self._directory_of.items() if p not in made}, {name})
         with suppress(StorageError):
@@ -405,7 +407,7 @@ class Catalogue:
         self._missing.clear()
 
     def _is_empty(self, folder: str) -> bool:
-        """Whether a folder is there that was just made, with nothing but the beginnings of its id."""
+        """Return whether a folder exists that was just created, with nothing but its id in it."""
         try:
             names = {entry.name for entry in self._file_system.list_dir(folder)}
         except StorageError:

@@ -1,5 +1,4 @@
-"""What the checkpoint files of a root say of its partitions: how far recovery need not look, where logs
-start, and what may be read."""
+"""The checkpoint files of a root: recovery points, log start offsets and high watermarks."""
 
 from __future__ import annotations
 
@@ -29,8 +28,8 @@ def plan_checkpoints(
     directory_of: Offsets,
     number: int,
 ) -> Checkpoints:
-    """What root ``number`` is to say. ``open_logs`` are those of its logs that are open; what was said of
-    others stays, unless ``directory_of`` has them in another root now."""
+    """Return the new contents of root ``number``. ``open_logs`` are its open logs; the lines of other
+    partitions stay, unless ``directory_of`` has them in another root."""
 
     def merged(said: Offsets, new: Offsets) -> dict[TopicPartition, int]:
         kept = {
@@ -61,7 +60,7 @@ def write_checkpoints(
     directory_of: Offsets,
     number: int,
 ) -> None:
-    """Say it on the disk."""
+    """Write the checkpoint files of a root."""
     files = (directory.log_starts, directory.recovery_points, directory.high_watermarks)
     planned = plan_checkpoints(
         Checkpoints(*(each.offsets for each in files)), open_logs, directory_of, number

@@ -1,7 +1,7 @@
 """One log directory: its lock, its identity, its checkpoints, and whether it was left in order.
 
-Whoever writes holds the lock, ours or Kafka's. The marker of an orderly stop is removed before any log is
-opened and written after all were closed well: a crash in between is never taken for an orderly stop.
+The process that writes, ours or Kafka, holds the lock. The clean-shutdown marker is removed before any log is
+opened and written after all were closed in order: a crash in between is never taken for a clean shutdown.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ class Checkpoint:
         self._file_system = file_system
         self._path = os.path.join(root, name)
         self._written: dict[TopicPartition, int] | None = None
-        #: Why it could not be read, where it could not: Kafka, too, goes on without.
+        #: Why it could not be read. Kafka, too, continues without it.
         self.damage: CorruptionError | None = None
         self.offsets: dict[TopicPartition, int] = {}
         self.read()
 
     def read(self) -> None:
-        """Take what the file says now."""
+        """Read the file."""
         data = read_small_file(self._file_system, self._path)
         self.offsets, self._written, self.damage = {}, None, None
         if data is not None:
@@ -69,15 +69,15 @@ class Checkpoint:
                 self.damage = error.located(path=self._path)
 
     def of(self, topic_partition: TopicPartition) -> int:
-        """Of one partition; 0 where nothing is said, or nonsense."""
+        """Return the offset of one partition; 0 if the file has none, or a negative one."""
         return max(self.offsets.get(topic_partition, 0), 0)
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replace the file, unless it says so already."""
+        """Replace the file, unless it has these offsets already."""
         self.offsets = dict(offsets)
         if self.offsets != self._written:
             data = encode_offsets(self.offsets)
-            self._written = None  # from here on nobody knows, should it fail
+            self._written = None  # unknown, if the write fails
             replace_file(self._file_system, self._path, self._path + TEMPORARY_SUFFIX, data)
             self._written = dict(self.offsets)
 
@@ -95,7 +95,7 @@ class Checkpoint:
 
 
 class LogDirectory:
-    """A root that is open. For writing it is locked at once, and changed only from ``begin`` on."""
+    """An open root. A writer locks it at once, and changes it only from ``begin`` on."""
 
     def __init__(self, root: str, file_system: FileSystem, *, read_only: bool = False) -> None:
         self.root = root
@@ -105,7 +105,7 @@ class LogDirectory:
         if not read_only:
             self._lock = file_system.lock(os.path.join(root, LOCK))
         try:
-            # What another writer left is there only now: before the lock he may have been at it.
+            # Read under the lock: before, another process may have been writing.
             names = {entry.name for entry in file_system.list_dir(root)}
             self.meta = self._read_meta()
             self.recovery_points = Checkpoint(file_system, root, RECOVERY_CHECKPOINT)
@@ -113,14 +113,14 @@ class LogDirectory:
             self.high_watermarks = Checkpoint(file_system, root, HIGH_WATERMARK_CHECKPOINT)
             self._has_marker = CLEAN_SHUTDOWN in names
             self._had_marker = self._has_marker
-            #: Whether all its logs were closed well, as is also where there are none yet.
+            #: Whether all its logs were closed in order; also if there are none yet.
             self.was_clean = self._has_marker or not self.partitions()
         except BaseException:
             self.release()
             raise
 
     def _look(self, *, may_make: bool) -> None:
-        """The root must be a log directory, or an empty folder, or can be made."""
+        """Raise UsageError unless the root is a log directory or an empty folder; create it if missing."""
         try:
             entries = self._file_system.list_dir(self.root)
         except StorageError as error:
@@ -166,18 +166,18 @@ class LogDirectory:
 
     @property
     def damage(self) -> tuple[CorruptionError, ...]:
-        """The checkpoints that could not be read, and are taken for empty."""
+        """The checkpoints that could not be read and count as empty."""
         checkpoints = (self.recovery_points, self.log_starts, self.high_watermarks)
         return tuple(each.damage for each in checkpoints if each.damage is not None)
 
     def begin(self, cluster_id: str, node_id: int, now_ms: int) -> None:
-        """From here on it is written to: it has an identity, and no marker of the last stop."""
+        """Prepare the root for writing: give it an identity, and remove the clean-shutdown marker."""
         if self.meta is None:
             self._write_meta(MetaProperties(cluster_id, node_id, random_uuid()), now_ms)
         if self._has_marker:
             self._file_system.unlink(os.path.join(self.root, CLEAN_SHUTDOWN))
             self._has_marker = False
-        # What a killed process left is seen, and not yet on the disk: nothing may be built on it before.
+        # What a killed process wrote is visible, but may not be on the disk: sync before building on it.
         self._file_system.sync_dir(self.root)
 
     def _write_meta(self, meta: MetaProperties, now_ms: int) -> None:
@@ -188,7 +188,7 @@ class LogDirectory:
         self.meta = meta
 
     def partitions(self) -> list[TopicPartition]:
-        """Every partition that has its folder here; those set aside by Kafka are left out."""
+        """Return every partition that has its folder here, without those that are marked as deleted."""
         found = []
         for entry in self._file_system.list_dir(self.root):
             topic_partition = parse_partition_dir(entry.name)
@@ -213,7 +213,7 @@ class LogDirectory:
             checkpoint.forget(gone)
 
     def mark_clean(self) -> None:
-        """Everything here was closed well."""
+        """Write the clean-shutdown marker: every log was closed in order."""
         path = os.path.join(self.root, CLEAN_SHUTDOWN)
         replace_file(self._file_system, path, path + TEMPORARY_SUFFIX, encode_clean_shutdown())
 
@@ -224,12 +224,12 @@ class LogDirectory:
 
 
 def new_cluster_id() -> str:
-    """For directories that belong to no cluster yet."""
+    """Return a cluster id for directories that belong to no cluster yet."""
     return format_uuid(random_uuid())
 
 
 def identity_of(directories: Sequence[LogDirectory]) -> tuple[str, int]:
-    """The cluster and the node that all directories belong to. Kafka, too, refuses to mix them."""
+    """Return the cluster and the node of all directories. As in Kafka, UsageError if they differ."""
     clusters: dict[str, str] = {}
     nodes: dict[int, str] = {}
     for directory in directories:

@@ -19,8 +19,8 @@ _POLL_S: Final = 0.02
 
 
 def when_unlocked(opened: Callable[[], T], timeout_s: float) -> T:
-    """Open something that is locked while it is open. Who only commits is soon done; Kafka, or a process
-    that keeps the directory open, is not."""
+    """Open something that is locked while it is open. A process that only commits releases the lock soon;
+    Kafka, or a process that keeps the directory open, does not."""
     until = time.monotonic() + timeout_s
     while True:
         try:
@@ -42,8 +42,8 @@ def wait_for_lock(
     timeout_s: float,
     file_system: FileSystem | None = None,
 ) -> None:
-    """Wait until nobody writes to the directory; LockedError where somebody stays. For those who are about
-    to do long work for a commit: the commit itself asks again."""
+    """Wait until no process writes to the directory; LockedError if one stays. Called before long work for a
+    commit; the commit itself waits again."""
     files = file_system or OsFileSystem()
     path = os.path.join(os.fspath(root), LOCK)
     if files.stat(path) is not None:

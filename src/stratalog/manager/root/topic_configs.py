@@ -1,4 +1,4 @@
-"""What is asked of a topic that exists: other configs, or that it is as somebody wants to create it."""
+"""A topic that exists: its configs after a change, and whether it is as it was to be created."""
 
 from __future__ import annotations
 

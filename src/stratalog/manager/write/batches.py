@@ -26,7 +26,7 @@ _PIECE_BYTES: Final = 1 << 20
 
 
 def batch_options(codec: Codec | str, level: int | None, batch_bytes: int) -> BatchOptions:
-    """What a caller asked for, checked."""
+    """Return the options of a caller's batches; UsageError if one is wrong."""
     named = CODECS.get(codec.lower()) if isinstance(codec, str) else codec
     if not isinstance(named, Codec):
         raise UsageError(f"no codec {codec!r}: there are {', '.join(CODECS)}")
@@ -43,8 +43,8 @@ class _Sizes(NamedTuple):
 
 
 def fit_sizes(config: LogConfig, options: BatchOptions) -> _Sizes:
-    """How large batches and pieces may be, so that small records are never refused for being many: a
-    batch lies within ``max.message.bytes``, and a piece within ``segment.bytes``."""
+    """Return how large batches and pieces may be, so that many small records are never rejected: a batch fits
+    ``max.message.bytes``, and a piece ``segment.bytes``."""
     segment_bytes = config.effective_segment_bytes
     room = min(config.max_message_bytes, segment_bytes) - BATCH_HEADER_SIZE
     if options.codec or AppendRules.of(config).codec:
@@ -63,7 +63,7 @@ def append_rows(
     transaction: Transaction | None,
     written: Callable[[AppendResult], None],
 ) -> None:
-    """Append all rows; ``written`` is told of every piece that is in the log."""
+    """Append all rows; call ``written`` with the result of every piece that is in the log."""
     sizes = fit_sizes(log.config, options)
     options = replace(options, batch_bytes=sizes.batch_bytes)
     builder = BatchBuilder(

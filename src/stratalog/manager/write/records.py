@@ -32,7 +32,7 @@ _ARROW_BYTES_AT_ONCE: Final = 256 << 20
 #: Keys come again, and hashing one costs more than all else that is done for its record.
 _KEYS_REMEMBERED: Final = 65536
 _USED: Final = ("key", "value", "headers", "timestamp", "partition")
-#: Of milliseconds, as ``read`` gives it beside ``timestamp``.
+#: Milliseconds, as ``read`` returns it next to ``timestamp``.
 _EXACT_TIME: Final = "timestamp_ms"
 _CAST: Final = ("key", "value", "headers")
 #: Where a record was stored before: it gets a new place.
@@ -71,7 +71,7 @@ class PartitionChoice:
 
     @property
     def only(self) -> int | None:
-        """The partition that all records go to, where it was named."""
+        """The partition that all records go to, if it was named."""
         return self._named
 
     def of(self, key: bytes | None, named: object = None) -> int:
@@ -96,7 +96,7 @@ class PartitionChoice:
         return placed
 
     def of_keys(self, rows: kernel.Rows) -> pa.Array:
-        """The partition of every row by its key; null where it has none."""
+        """Return the partition of every row by its key; null if it has none."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -128,7 +128,7 @@ class PartitionChoice:
 
 
 def whole_number(value: Any) -> int | None:
-    """A whole number, also one of numpy's; None where it is not one."""
+    """Return a whole number, also one of numpy's; None if it is not one."""
     try:
         return None if isinstance(value, bool) else index(value)
     except TypeError:
@@ -142,8 +142,8 @@ def _listed(partitions: tuple[int, ...]) -> str:
 def partition_rows(
     data: Any, choice: PartitionChoice, now: Now
 ) -> Iterator[tuple[int, kernel.Rows]]:
-    """Rows for one partition after the other; those of one partition in the order in which they were
-    given. Records without a time get the present one, as a producer would give it."""
+    """Yield rows for one partition after the other; those of one partition in the order in which they were
+    given. Records without a timestamp get the present time, as from a producer."""
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
         yield from _arrow_rows(data, choice, now)
         return
@@ -182,7 +182,7 @@ def _take(pending: dict[int, list[Record]]) -> Iterator[tuple[int, kernel.Rows]]
 
 
 def record_of(given: Any, now: Now) -> tuple[Record, int | None]:
-    """One record from what users write it as, and the partition that it names."""
+    """Return the record that a user gives in any of its forms, and the partition that it names."""
     if type(given) is dict:  # nearly always; asking for a Mapping costs
         return _of_mapping(given, now)
     if isinstance(given, Record):
@@ -270,8 +270,8 @@ def _arrow_rows(data: Any, choice: PartitionChoice, now: Now) -> Iterator[tuple[
 
 
 def _check_columns(names: list[str]) -> None:
-    """UsageError where these are not the columns of records. A column that is misspelled would be left out
-    without a word, and its records would be tombstones, or without a key."""
+    """Raise UsageError if these are not the columns of records. A misspelled column would be left out
+    silently, and its records would be tombstones, or without a key."""
     for name in names:
         if name not in _COLUMNS and not name.startswith(_PANDAS_INDEX):
             raise UsageError(f"a record has no column {name!r}: it has {', '.join(_USED)}")
@@ -282,8 +282,8 @@ def _check_columns(names: list[str]) -> None:
 
 
 def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows in parts that can be cast. Arrow does not always tell where they cannot: offsets of 32 bits
-    just begin again."""
+    """Yield the rows in parts that can be cast. Arrow does not always raise if they cannot: 32-bit offsets
+    wrap around."""
     names = batch.schema.names
     size = sum(_value_bytes(batch.column(name)) for name in _CAST if name in names)
     if size > _ARROW_BYTES_AT_ONCE and batch.num_rows > 1:
@@ -297,7 +297,7 @@ def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _value_bytes(column: pa.Array) -> int:
-    """How many bytes of keys and values a column gives, where its type does not keep them below 2 GiB."""
+    """Return how many bytes of keys and values a column holds; 0 if its type keeps them below 2 GiB."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -320,7 +320,7 @@ def _value_bytes(column: pa.Array) -> int:
 
 
 def _lengths(column: pa.Array) -> pa.Array | None:
-    """Of each value; None of a type that has none, and is refused later."""
+    """Return the length of each value; None if the type has none, and is rejected later."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -375,8 +375,8 @@ def _split(batch: pa.RecordBatch, choice: PartitionChoice) -> Iterator[tuple[int
 
 
 def _plain_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns of records, of types that rows can be taken out of: views, as Polars has them, are not.
-    What cannot be cast stays as it is, for whoever writes the rows to refuse."""
+    """Return the columns of records in types that rows are read from; views, as in Polars, are cast. A column
+    that cannot be cast stays as it is, and is rejected when the rows are written."""
     import pyarrow as pa
 
     from stratalog.records.arrow import HEADERS_TYPE
@@ -405,13 +405,13 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
         column = column.dictionary.cast(pa.large_binary()).take(column.indices)
     column = as_list(column)
     if column.type != kind and column.get_total_buffer_size() > INT32_MAX:
-        # A cast keeps offsets as they are: those of a slice that lies far behind need more than 32 bits.
+        # A cast keeps offsets as they are: those of a late slice need more than 32 bits.
         column = pa.concat_arrays([column, column.slice(0, 0)])
     return column.cast(kind)
 
 
 def _partition_column(batch: pa.RecordBatch, choice: PartitionChoice) -> pa.Array:
-    """The partition of each row: the one that it names, else by its key, else the one in turn."""
+    """Return the partition of each row: the one that it names, else by its key, else the next in turn."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,8 +1,8 @@
-"""Transactions over several partitions, and the small journal that makes their end one decision.
+"""Transactions over several partitions, and the journal that makes their end one decision.
 
-A transaction's records are in the logs before it ends, marked as its own; its end is a marker in each
-partition. The decision is written to the journal before the first marker: after a crash whoever opens the
-logs finishes the markers of what was decided, and aborts what was not.
+The records of a transaction are in the logs before it ends; its end is a marker in each partition. The
+decision is written to the journal before the first marker: after a crash the next opening writes the missing
+markers of what was decided, and aborts the rest.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ __all__ = [
 ]
 
 _COORDINATOR_EPOCH: Final = 0
-#: What a log answers with before it has changed.
+#: Errors that a log raises before it has changed anything.
 _REFUSALS: Final = (InvalidRecordError, ProducerError, UsageError, CorruptionError)
 
 
 class TransactionJournal:
-    """The transactions that are not over, in a file of one root that is replaced as a whole."""
+    """The transactions that have not ended, in a file of one root that is replaced as a whole."""
 
     def __init__(self, file_system: FileSystem, root: str) -> None:
         self._file_system = file_system
@@ -67,7 +67,7 @@ class TransactionJournal:
         self._is_stale = False
 
     def read(self) -> None:
-        """Take what the file says; CorruptionError where it is damaged."""
+        """Read the file; CorruptionError if it is damaged."""
         data = read_small_file(self._file_system, self._path)
         if data is None:
             return
@@ -83,33 +83,33 @@ class TransactionJournal:
             return tuple(self._entries.values())
 
     def new_producer(self) -> tuple[int, int]:
-        """An id that nobody has, with an epoch: one whose transaction is over, with its next epoch, so
-        that partitions need not remember ever more of them."""
+        """Return an unused producer id and an epoch. The id of an ended transaction is used again with its
+        next epoch, so that partitions do not collect more and more producers."""
         with self._lock:
             if self._idle:
                 return self._idle.pop()
         return secrets.randbits(62), 0
 
     def put(self, entry: JournalEntry) -> None:
-        """Write down where a transaction is, before it goes there."""
+        """Write the state of a transaction, before it enters it."""
         with self._lock:
             self._write({**self._entries, entry.producer_id: entry})
 
     def drop(self, producer_id: int) -> None:
-        """A transaction is over. The file may go on naming it until it is next written: whoever reads
-        of it finds all its markers in place."""
+        """Drop a transaction that has ended. The file may list it until it is next written: all its markers
+        are there."""
         with self._lock:
             if self._entries.pop(producer_id, None) is not None:
                 self._is_stale = True
 
     def tidy(self) -> None:
-        """Let the file name nobody who is over."""
+        """Rewrite the file if it lists transactions that have ended."""
         with self._lock:
             if self._is_stale:
                 self._write(self._entries)
 
     def reuse(self, producer_id: int, epoch: int) -> None:
-        """A producer is done: another transaction may have its id."""
+        """Let another transaction use the id of a producer that is done."""
         with self._lock:
             if epoch < EPOCH_MAX:
                 self._idle.append((producer_id, epoch + 1))
@@ -121,9 +121,9 @@ class TransactionJournal:
         self._is_stale = False
 
     def settle(self, log_of: Callable[[TopicPartition], PartitionLog | None], now_ms: int) -> None:
-        """End what a dead process left: as it was decided, or else by aborting it. Partitions that
-        cannot be had now (``log_of`` answers None) or refuse their marker stay written down, for when
-        that is over: they are no matter of all the others."""
+        """End the transactions of a process that died: as decided, or else by aborting them. Partitions that
+        are not available now (``log_of`` returns None) or reject their marker stay in the file, for the next
+        opening. They do not affect the others."""
         for entry in self.entries:
             is_commit = entry.state is TransactionState.COMMITTING
             left = [
@@ -134,14 +134,14 @@ class TransactionJournal:
             if not left:
                 self.drop(entry.producer_id)
             elif tuple(left) != entry.places:
-                # What is there was aborted, or committed: the rest must go the same way.
+                # Some partitions were aborted, or committed: the rest must end in the same way.
                 state = entry.state if is_commit else TransactionState.ABORTING
                 self.put(replace(entry, state=state, places=tuple(left)))
         self.tidy()
 
 
 def _settle(log: PartitionLog | None, entry: JournalEntry, *, is_commit: bool, now_ms: int) -> bool:
-    """Whether a transaction is over in one partition. What the disk refuses is for the caller."""
+    """End a transaction in one partition; return whether that succeeded. StorageError if the disk fails."""
     if log is None:
         return False
     try:
@@ -156,7 +156,7 @@ def _settle(log: PartitionLog | None, entry: JournalEntry, *, is_commit: bool, n
 def _end(log: PartitionLog, entry: JournalEntry, *, is_commit: bool, now_ms: int) -> None:
     """Write the marker, unless it is there already, and wait until it is on the disk.
 
-    The log says whether one is missing: an append may have got there, and its caller an error."""
+    The log knows whether it is missing: an append may have succeeded although its caller got an error."""
     if any(
         each.producer_id == entry.producer_id and each.txn_first_offset is not None
         for each in log.producers
@@ -207,8 +207,8 @@ class Transaction:
     """Appends that become visible together, to readers under read_committed. Commits at the end of its
     block, aborts on an error.
 
-    Where its end is decided and cannot be finished (a disk that is full or fails), ``commit`` or
-    ``abort`` may be called again; opening the logs anew finishes it, too.
+    If its end is decided and cannot be finished (a disk that is full or fails), call ``commit`` or ``abort``
+    again; opening the logs again finishes it, too.
     """
 
     def __init__(self, logs: TransactionalLogs, journal: TransactionJournal) -> None:
@@ -234,8 +234,8 @@ class Transaction:
         level: int | None = None,
         batch_bytes: int = BATCH_BYTES,
     ) -> list[AppendResult]:
-        """Append within the transaction; see ``Logs.append``. After an error that left records behind
-        it can only be aborted."""
+        """Append within the transaction; see ``Logs.append``. After an error that left records in a log it
+        can only be aborted."""
         self._check_process()
         with self._lock:
             self._check_open()
@@ -246,13 +246,13 @@ class Transaction:
             )  # fmt: skip
 
     def join(self, topic_partition: TopicPartition) -> None:
-        """Write down that a partition takes part, before it does."""
+        """Write into the journal that a partition takes part, before it gets a record."""
         if topic_partition not in self._places:
             self._journal.put(self._entry(TransactionState.OPEN, {*self._places, topic_partition}))
             self._places.add(topic_partition)
 
     def options(self, topic_partition: TopicPartition, options: BatchOptions) -> BatchOptions:
-        """Of the next batches for one partition: they follow on the last ones."""
+        """Return the options of the next batches for one partition: their sequences follow the last ones."""
         return replace(
             options,
             producer_id=self.producer_id,
@@ -262,21 +262,21 @@ class Transaction:
         )
 
     def begin_write(self) -> None:
-        """From here on batches of this append may be in a log, also where that does not say so."""
+        """Note that batches of this append may be in a log from here on, even if it raises."""
         self._is_writing = True
 
     def advance(self, topic_partition: TopicPartition, next_sequence: int) -> None:
-        """Batches up to this sequence are in the log."""
+        """Note that batches up to this sequence are in the log."""
         self._sequences[topic_partition] = next_sequence
 
     def fail_append(self, error: BaseException, *, has_written: bool) -> None:
-        """An append has ended with an error: what it left behind, if anything, spoils the transaction.
-        A log refuses batches before it writes any of them; behind any other error they may be there."""
+        """Note that an append failed: if it may have left records in a log, the transaction must be aborted.
+        A log rejects batches before it writes any of them; after any other error they may be there."""
         if has_written or (self._is_writing and not isinstance(error, _REFUSALS)):
             self._is_spoiled = True
 
     def commit(self) -> None:
-        """Make everything visible. When it returns, that is on the disk."""
+        """Make all records visible. When this returns, the decision is on the disk."""
         self._check_process()
         with self._lock:
             if self._is_spoiled and self.state is TransactionState.OPEN:
@@ -284,13 +284,13 @@ class Transaction:
             self._finish(TransactionState.COMMITTING, TransactionState.COMMITTED)
 
     def abort(self) -> None:
-        """Make everything invisible, for ever."""
+        """Make all records invisible, for good."""
         self._check_process()
         with self._lock:
             self._finish(TransactionState.ABORTING, TransactionState.ABORTED)
 
     def end(self) -> None:
-        """The logs are being closed: what is decided is finished, else it is aborted."""
+        """End the transaction because the logs are closed: finish what is decided, abort the rest."""
         with self._lock:
             if self.state is TransactionState.COMMITTING:
                 self.commit()
@@ -321,12 +321,12 @@ class Transaction:
     def _decide(self, decision: TransactionState, logs: Iterable[PartitionLog]) -> None:
         if decision is TransactionState.COMMITTING:
             for log in logs:
-                log.sync()  # what is decided must be there
+                log.sync()  # a decision covers only what is on the disk
         self._journal.put(self._entry(decision, self._places))
         self.state = decision
 
     def _mark(self, logs: Mapping[TopicPartition, PartitionLog]) -> list[StratalogError]:
-        """Write the markers that are missing, wherever that can be done."""
+        """Write the missing markers, and return the errors of those that cannot be written."""
         entry = self._entry(self.state, self._places)
         is_commit = self.state is TransactionState.COMMITTING
         failures = []
@@ -369,5 +369,5 @@ class Transaction:
         try:
             self.abort()
         except StratalogError as second:
-            # What went wrong first is what the caller must know; the abort is finished later.
+            # The first error is the one that the caller needs; the abort is finished later.
             error.add_note(f"and the transaction could not be aborted: {second}")
