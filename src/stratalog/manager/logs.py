@@ -160,9 +160,12 @@ class Logs:
                 self._appender.joining,
             )  # fmt: skip
             self._views = PartitionViews(
-                self._catalogue, self._partitions, self._commits, file_system, clock,
+                self._catalogue,
+                self._partitions,
+                self._commits,
+                file_system,
                 read_only=read_only,
-            )  # fmt: skip
+            )
             if not read_only:
                 opened.callback(self._partitions.abandon)
                 self._begin()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from stratalog.clock import Clock
 from stratalog.errors import CorruptionError
 from stratalog.manager.commits.commits import DirectoryCommits
 from stratalog.manager.open_partitions import OpenPartitions
@@ -38,7 +37,6 @@ class PartitionViews:
         partitions: OpenPartitions,
         commits: Sequence[DirectoryCommits],
         file_system: FileSystem,
-        clock: Clock,
         *,
         read_only: bool,
     ) -> None:
@@ -46,7 +44,6 @@ class PartitionViews:
         self._partitions = partitions
         self._commits = {each.root: each for each in commits}
         self._file_system = file_system
-        self._clock = clock
         self._read_only = read_only
         self._roots = tuple(self._commits)
         self._journals = WatchedJournals(file_system, self._commits)
@@ -99,7 +96,6 @@ class PartitionViews:
             log_start=directory.log_starts.of(topic_partition),
             clean_end=clean_ends.of(directory.root, topic_partition),
             config=self._catalogue.config(topic_partition.topic),
-            now_ms=self._clock.now_ms(),
         )
         return PartitionView(topic_partition, *found, again=partial(self._look_at, topic_partition))
 
