@@ -276,3 +276,12 @@ def test_empty_segment_of_a_log_whose_start_was_raised(tmp_path):
     assert offsets_of(tmp_path) == []
     assert partition_ends(source_of(tmp_path)) == PartitionEnds(50, 50)
     assert run("verify", tmp_path).code == 0
+
+
+def test_raised_offset_is_refused_beside_an_index_that_cannot_be_read(root):
+    path = raise_offset(root)
+    index = path.with_suffix(".index")
+    index.unlink(missing_ok=True)
+    index.mkdir()
+    with pytest.raises(CorruptionError, match=REASON):
+        offsets_of(root)

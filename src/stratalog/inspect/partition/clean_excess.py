@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from stratalog.errors import CorruptionError, StorageError
 from stratalog.inspect.file.skipped_damage import Resumption, SkippedDamage
@@ -14,6 +14,9 @@ from stratalog.records.layout import Ending, Reason
 from stratalog.storage.files.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.segment.log_file import LogFile
 from stratalog.storage.segment.walk import FileEnd
+
+if TYPE_CHECKING:
+    from stratalog.inspect.file.tail import SegmentTail
 
 __all__ = ["CleanExcess", "find_clean_excess"]
 
@@ -71,12 +74,11 @@ def find_clean_excess(
     if source.clean_end is None or not source.segments:
         return None
     # Only now: a log beside a writer, or without a checkpoint, is not compared.
-    from stratalog.inspect.file.tail import find_tail, tail_without_excess
+    from stratalog.inspect.file.tail import tail_without_excess
 
     files = file_system or OsFileSystem()
-    *_, span = segment_spans(source.segments)
     try:
-        tail = find_tail(span, files, check_crc=False)
+        tail = _tail(source, files)
         judged = tail_without_excess(tail, source.clean_end, files)
     except StorageError as error:
         if not vanished(source, error):
@@ -84,4 +86,18 @@ def find_clean_excess(
         return None  # a writer is at work
     if judged is tail or judged.damage is None:
         return None
-    return CleanExcess(span.path, judged.position, judged.next_offset, judged.damage)
+    return CleanExcess(judged.path, judged.position, judged.next_offset, judged.damage)
+
+
+def _tail(source: PartitionSource, files: FileSystem) -> SegmentTail:
+    """The end of the last segment by its headers; from its start on where the index cannot be read."""
+    from stratalog.inspect.file.tail import SegmentTail, find_tail, walk_tail
+
+    *_, span = segment_spans(source.segments)
+    try:
+        return find_tail(span, files, check_crc=False)
+    except StorageError:
+        start = SegmentTail(span.path, 0, span.base_offset or 0)
+        found = walk_tail(start, files, check_crc=False)
+        assert found is not None, "there was no batch to be missed"
+        return found

@@ -377,7 +377,10 @@ class _PartitionVerifier:
         last = self._segments[-1] if self._segments else None
         if last is None or not last.is_sound:
             return None
-        found = find_clean_excess(self._source, self._file_system)
+        try:
+            found = find_clean_excess(self._source, self._file_system)
+        except StorageError:
+            return None  # reported with the file itself
         return None if found is None else found.error
 
 
