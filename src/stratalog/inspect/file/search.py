@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Final, NamedTuple, Self
 
 from stratalog.errors import CorruptionError, LimitExceededError
@@ -26,7 +27,7 @@ from stratalog.records.layout import (
 from stratalog.storage.files.filesystem import FileSystem, ReadableFile
 from stratalog.storage.files.small_file import read_small_file
 from stratalog.storage.names import V07_SUFFIX, FileKind, sidecar_path
-from stratalog.storage.segment.find import BatchPlace, find_offset, places_from
+from stratalog.storage.segment.find import BatchPlace, find_offset, is_largest_time, places_from
 from stratalog.storage.segment.index_entries import (
     OFFSET_KEY,
     POSITION_KEY,
@@ -175,23 +176,20 @@ class SegmentSearch:
         """A batch up to which, itself included, everything is earlier than ``time_ms``; None where the
         time index proves nothing.
 
-        Entries are the largest time so far, with the offset that has it. The batch of that offset must
-        have this very time in its header.
+        Entries are the largest time so far, with the offset that has it. The entries beside it must rise,
+        and the log must bear it out.
         """
         entries = self.time_entries
         slot = slot_up_to(entries, TIMESTAMP_KEY, time_ms - 1)
-        if slot < 0:
+        if slot < 0 or not _rises_around(entries, slot):
             return None
         time, offset = time_entry_at(entries, slot, self.base_offset)
         if time < 0 or offset < self.base_offset:
             return None
-        try:
-            place = find_offset(self.file, self.position_before(offset), self.size, offset)
-        except CorruptionError:
+        position = self.position_before(offset)
+        if not is_largest_time(self.file, position, self.size, (time, offset)):
             return None
-        if place is None or place.first_offset > offset or place.max_timestamp != time:
-            return None
-        return place
+        return find_offset(self.file, position, self.size, offset)
 
     # The files of the indexes.
 
@@ -232,3 +230,10 @@ class SegmentSearch:
         made = rebuild_index(self.file, self.base_offset, IndexLimits(), self.size)
         self._offsets = bytes(made.offsets)
         return self._offsets
+
+
+def _rises_around(entries: bytes, slot: int) -> bool:
+    """Return whether an entry of a time index and its neighbours are in order."""
+    slots = range(max(slot - 1, 0), min(slot + 2, len(entries) // TIME_ENTRY_SIZE))
+    neighbours = [time_entry_at(entries, each, 0) for each in slots]
+    return all(one[0] < two[0] and one[1] <= two[1] for one, two in pairwise(neighbours))

@@ -193,9 +193,7 @@ class LogRows(ArrowStream):
             if view.limit(number) and segment.max_timestamp >= time:
                 # Up to the offset of an earlier time all records are older than what is wanted. The
                 # index may know of more by now than the view does.
-                entry = segment.index.time_before(time - 1)
-                known = segment.base_offset if entry is None else entry.offset
-                return min(max(start, known), view.log_end)
+                return min(max(start, segment.offset_before_time(time)), view.log_end)
         return None
 
 

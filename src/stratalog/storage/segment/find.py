@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from stratalog.errors import CorruptionError
 from stratalog.records import kernel
 from stratalog.records.layout import BATCH_HEADER_SIZE, INT64_MIN, Reason
 from stratalog.records.reasons import corruption
@@ -20,6 +21,7 @@ __all__ = [
     "batch_at",
     "find_offset",
     "find_time",
+    "is_largest_time",
     "places_from",
 ]
 
@@ -93,7 +95,9 @@ def find_time(
     """The batches from ``position`` up to ``limit`` whose largest timestamp reaches ``timestamp``.
 
     ``entry`` is what a time index says: a timestamp that no batch before has passed, and the last
-    offset of the first batch that has it. CorruptionError where there is no such batch.
+    offset of the first batch that has it. CorruptionError where there is no such batch. ``position`` is what
+    the offset index says for that offset: the batches from there on are looked at, too. A raised offset may
+    name another batch of the same time, and pass over later times in between.
     """
     if entry is not None:
         first = find_offset(file, position, limit, entry[1])
@@ -101,8 +105,21 @@ def find_time(
             raise corruption(
                 Reason.OFFSET_ORDER, position, detail="the time index is of another log"
             )
-        position = first.position
     return _find(file, position, limit, timestamp, by_time=True)
+
+
+def is_largest_time(file: ReadableFile, position: int, limit: int, entry: tuple[int, int]) -> bool:
+    """Whether the log bears out an entry of a time index: the batch of its offset has its timestamp, and none
+    from ``position`` on, which the offset index says for that offset, up to that batch has a later one."""
+    timestamp, offset = entry
+    try:
+        place = find_offset(file, position, limit, offset)
+        if place is None or place.base_offset > offset or place.max_timestamp != timestamp:
+            return False
+        later = _find(file, position, place.end_position, timestamp + 1, by_time=True)
+        return next(later, None) is None
+    except CorruptionError:
+        return False
 
 
 def places_from(file: ReadableFile, position: int, limit: int) -> Iterator[BatchPlace]:

@@ -25,6 +25,7 @@ from stratalog.storage.segment.find import (
     batch_at,
     find_offset,
     find_time,
+    is_largest_time,
 )
 from stratalog.storage.segment.neighbours import last_in_order
 from stratalog.storage.segment.sparse_index import (
@@ -167,6 +168,19 @@ class Segment(ABC):
         first = self.find_offset(start_offset) if start_offset > self.base_offset else None
         start = 0 if first is None else first.position
         yield from find_time(self.log, start, self.size_bytes, timestamp)
+
+    def offset_before_time(self, timestamp: int) -> int:
+        """Return an offset up to which every record is earlier than ``timestamp``: by the time index if the
+        log bears it out, else the base offset. An index has no CRC: a flipped bit would pass over records."""
+        try:
+            entry = self.index.time_before(timestamp - 1)
+        except BufferError:  # the index file was cut under its mapping
+            entry = None
+        if entry is None:
+            return self.base_offset
+        position = _before(self.size_bytes, self._position_before(entry.offset))
+        is_true = is_largest_time(self.log, position, self.size_bytes, entry)
+        return entry.offset if is_true else self.base_offset
 
     def offset_behind(self, position: int) -> int | None:
         """The first offset of some batch that starts at or behind ``position``; None: look further."""
