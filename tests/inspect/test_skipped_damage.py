@@ -6,12 +6,14 @@ import pytest
 
 import stratalog
 from stratalog.errors import CorruptionError, OffsetOutOfRangeError, UsageError
+from stratalog.inspect.file.misplaced import is_misplaced
 from stratalog.inspect.file.skipped_damage import OnDamagedBatch
 from stratalog.inspect.partition.ends import EndsCache
 from stratalog.inspect.partition.sources import find_sources
 from stratalog.inspect.range.plan import plan_range
 from stratalog.inspect.range.reader import RangeReader
 from stratalog.inspect.range.split import split_ranges
+from stratalog.records.columns import RECORD_COLUMNS, Selection, records_of
 from tests.inspect.logs import batch, flipped, segment
 from tests.inspect.ranges import COLUMNS, rows_of
 
@@ -103,6 +105,92 @@ def test_damage_is_not_skipped_where_it_may_end_a_transaction(tmp_path):
     segment(tmp_path, 0, batch(0))
     with pytest.raises(UsageError, match="cannot be skipped in a read_committed read"):
         stratalog.scan(tmp_path, on_damage="skip", isolation="read_committed")
+
+
+# --- a raised offset -------------------------------------------------------------------------------
+
+
+def raised(count, wrong, bit):
+    """So many batches of three records; one of them says that it begins at a higher offset."""
+    made = [batch(3 * number) for number in range(count)]
+    made[wrong] = flipped(made[wrong], 7 - bit // 8, bit % 8)
+    return b"".join(made)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "bit"),
+    [(4, 0), (3, 1), (4, 1), *((n, bit) for n in (1, 3, 4) for bit in (6, 30, 50))],
+)
+def test_a_batch_with_a_raised_offset_is_left_out_alone(tmp_path, wrong, bit):
+    """Both neighbours contradict it: it is not taken for later records, and what follows it is read."""
+    segment(tmp_path, 0, raised(6, wrong, bit))
+    records = stratalog.scan(tmp_path / "orders-0", on_damage="skip")
+    assert offsets(records) == [*range(3 * wrong), *range(3 * wrong + 3, 18)]
+    (skipped,) = records.skipped
+    assert (skipped.position, skipped.size_bytes) == (wrong * SIZE, SIZE)
+    assert (skipped.start_offset, skipped.resume_offset) == (3 * wrong, 3 * wrong + 3)
+
+
+def test_a_raised_offset_before_the_next_segment_is_left_out_alone(tmp_path):
+    segment(tmp_path, 0, raised(4, 3, 6))
+    segment(tmp_path, 12, batch(12))
+    records = stratalog.scan(tmp_path / "orders-0", on_damage="skip")
+    assert offsets(records) == [*range(9), *range(12, 15)]
+    assert [each.resume_offset for each in records.skipped] == [12]
+
+
+@pytest.mark.parametrize("bounds", [{"start": 4, "end": 11}, {"start": 9}, {"end": 9}, {"end": 7}])
+def test_bounds_around_a_raised_offset(tmp_path, bounds):
+    segment(tmp_path, 0, raised(6, 2, 6))
+    records = stratalog.scan(tmp_path / "orders-0", on_damage="skip", **bounds)
+    wanted = [*range(6), *range(9, 18)]
+    first, end = bounds.get("start", 0), bounds.get("end", 18)
+    assert offsets(records) == [offset for offset in wanted if first <= offset < end]
+
+
+@pytest.mark.parametrize("wrong", [2, 4])
+def test_ranges_leave_out_a_raised_offset_alone(tmp_path, wrong):
+    """As Spark reads: ends, a plan, and a reader; also where the batch lies near the end of the log."""
+    segment(tmp_path, 0, raised(6, wrong, 6))
+    (source,) = find_sources(str(tmp_path / "orders-0")).partitions
+    cache = EndsCache(skips_damage=True)
+    assert cache.ends_of(source).end == 18
+    planned = plan_range(source, cache=cache, cut_bytes=SIZE)
+    found, positions = [], []
+    for group in split_ranges([planned], split_bytes=SIZE):
+        for each in group:
+            reader = RangeReader(Selection(columns=RECORD_COLUMNS), on_damage=OnDamagedBatch.SKIP)
+            for _, taken in reader.read(each):
+                found += [record.offset for record in records_of(taken)]
+            positions += [skipped.position for skipped in reader.skipped]
+            assert not reader.vanished
+    assert sorted(found) == [*range(3 * wrong), *range(3 * wrong + 3, 18)]
+    assert set(positions) == {wrong * SIZE}
+
+
+@pytest.mark.parametrize(
+    ("expected", "first", "last", "following", "is_found"),
+    [
+        (6, 70, 72, 9, True),
+        (6, 6, 8, 9, False),  # in its place
+        (6, 7, 8, 9, False),  # a gap that compaction left
+        (6, 70, 72, 5, False),  # the one after it is wrong
+        (6, 70, 72, 80, False),
+    ],
+)
+def test_both_neighbours_must_contradict(expected, first, last, following, is_found):
+    assert is_misplaced(expected, first, last, following) is is_found
+
+
+def test_the_end_of_a_log_says_what_is_left_out_behind_it(tmp_path):
+    """No reader of ranges meets a damaged last batch: the end lies before it."""
+    segment(tmp_path, 0, damaged(4, 3, 80))
+    (source,) = find_sources(str(tmp_path / "orders-0")).partitions
+    ends = EndsCache(skips_damage=True).ends_of(source)
+    assert (ends.end, ends.damage) == (9, None)
+    assert ends.skipped is not None
+    assert (ends.skipped.position, ends.skipped.start_offset) == (3 * SIZE, 9)
+    assert (ends.skipped.resume_offset, ends.skipped.reason) == (None, "crc_mismatch")
 
 
 # --- bounds that cannot be -----------------------------------------------------------------------

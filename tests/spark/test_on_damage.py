@@ -97,12 +97,26 @@ def test_an_export_with_a_checkpoint_lists_what_it_skipped(spark, logs, tmp_path
 
 @pytest.mark.proof
 def test_an_export_leaves_out_a_partition_whose_damage_cannot_be_placed(spark, logs, tmp_path):
-    """A wrong offset is noticed by the batch after it: the other partitions are written all the same."""
+    """A lowered offset may be that of the batch before it: the other partitions are written all the same."""
     made = [batch(3 * number) for number in range(BATCHES)]
-    made[WRONG] = flipped(made[WRONG], 7, 0)  # the lowest bit of the base offset
+    made[WRONG] = flipped(made[WRONG], 7, 2)  # 56 instead of 60
     segment(Path(logs), 0, b"".join(made))
     report = export(spark, logs, tmp_path / "out", on_damage="stop")
     assert report.records == 3
     assert [each.start_offset for each in report.left_out] == [0]
     rows = spark.read.parquet(str(tmp_path / "out")).collect()
     assert sorted((row.partition, row.offset) for row in rows) == [(1, 0), (1, 1), (1, 2)]
+
+
+@pytest.mark.proof
+def test_an_export_places_a_raised_offset(spark, logs, tmp_path):
+    """Both neighbours contradict the batch: it alone is left out, and it is where a whole read stops."""
+    made = [batch(3 * number) for number in range(BATCHES)]
+    made[WRONG] = flipped(made[WRONG], 7, 0)  # 61 instead of 60
+    segment(Path(logs), 0, b"".join(made))
+    for how, records in (("stop", 60), ("skip", len(INTACT))):
+        report = export(spark, logs, tmp_path / how, on_damage=how)
+        assert report.records == records + 3
+        assert [(each.start_offset, each.resume_offset) for each in report.left_out] == [(60, 63)]
+    rows = spark.read.parquet(str(tmp_path / "skip")).where("partition = 0").collect()
+    assert sorted(row.offset for row in rows) == INTACT

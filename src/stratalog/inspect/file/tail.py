@@ -11,31 +11,28 @@ shared: ``classify_tail``, ``is_sound_at`` and ``clean_end``.
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from stratalog.errors import CorruptionError
 from stratalog.inspect.file.count import count_file
+from stratalog.inspect.file.header_walk import HeaderWalk
+from stratalog.inspect.file.misplaced import misplaced_at
 from stratalog.inspect.file.search import SegmentSearch
+from stratalog.inspect.file.skipped_damage import SkippedDamage
 from stratalog.inspect.file.span import SegmentSpan
-from stratalog.records import kernel
 from stratalog.records.columns import WalkEnd
 from stratalog.records.layout import (
     BATCH_HEADER_SIZE,
     BATCH_SIZE_MAX_DEFAULT,
-    INT32_MAX,
-    ROW_WIDTH,
-    Check,
     Ending,
     Reason,
-    Row,
 )
 from stratalog.records.reasons import corruption
 from stratalog.storage.files.filesystem import FileStat, FileSystem
 from stratalog.storage.segment.batch_at import is_sound_at
 from stratalog.storage.segment.clean_end import CleanEnd, find_excess, is_still_clean, last_batch_at
-from stratalog.storage.segment.log_file import LogFile, Window, open_log_file
+from stratalog.storage.segment.log_file import LogFile, open_log_file
 from stratalog.storage.segment.next_intact import next_intact
 from stratalog.storage.segment.scan import HeadersSeen
 from stratalog.storage.segment.walk import FileEnd, walk_windows
@@ -46,6 +43,7 @@ __all__ = [
     "tail_behind_damage",
     "tail_without_excess",
     "walk_tail",
+    "without_damage",
 ]
 
 _HEADERS_AT_ONCE: Final = 1024
@@ -68,6 +66,8 @@ class SegmentTail:
     stat: FileStat | None = None
     #: What the file goes on with from here, where that is neither its end nor what a writer is at.
     damage: CorruptionError | None = field(default=None, compare=False)
+    #: What is left out behind the end, where damage is skipped.
+    skipped: SkippedDamage | None = field(default=None, compare=False)
 
 
 def find_tail(span: SegmentSpan, file_system: FileSystem, *, check_crc: bool = True) -> SegmentTail:
@@ -101,7 +101,8 @@ def walk_tail(
             header = log_file.file.read(known.last_position, len(known.last_header))
             if header != known.last_header or log_file.size < known.position:
                 return None
-        walk = _Walk(known, seen)
+        last_expected = known.last_expected if known.last_header else None
+        walk = HeaderWalk(known.next_offset, known.last_position, last_expected, seen)
         *_, pause = walk_windows(
             log_file, walk.step, max_batch_bytes=BATCH_SIZE_MAX_DEFAULT, start=known.position
         )
@@ -111,7 +112,7 @@ def walk_tail(
         return _ended(log_file, known, walk, pause, stat)
 
 
-def _ends_sound(log_file: LogFile, walk: _Walk, pause: WalkEnd) -> bool:
+def _ends_sound(log_file: LogFile, walk: HeaderWalk, pause: WalkEnd) -> bool:
     """Whether the last batch is what its header says. Headers alone were read, and no CRC covers a size: one
     that is wrong passes for the end."""
     is_known = pause.ending == Ending.CORRUPT or walk.last_position >= pause.position
@@ -119,22 +120,50 @@ def _ends_sound(log_file: LogFile, walk: _Walk, pause: WalkEnd) -> bool:
 
 
 def tail_behind_damage(known: SegmentTail, file_system: FileSystem) -> SegmentTail:
-    """Find the end of a segment after damage, from the next intact batch on; without damage where there is
-    none."""
+    """Find the end of a segment after damage, from the next intact batch on. Where there is none, it ends
+    before the damage, and ``skipped`` is what is left out."""
     with open_log_file(known.path, file_system) as log_file:
-        found = next_intact(
-            log_file.file,
-            known.position,
-            log_file.size,
-            base_offset=log_file.base_offset or 0,
-            expected_offset=known.next_offset,
-        )
-    if found is not None:
-        start = SegmentTail(known.path, found.position, found.first_offset)
+        size_bytes = log_file.size
+        start = _after_damage(log_file, known)
+    if start is not None:
         behind = walk_tail(start, file_system)
-        if behind is not None and behind.position > found.position:
+        if behind is not None and behind.position > start.position:
             return behind
-    return replace(known, damage=None)
+    return without_damage(known, size_bytes)
+
+
+def _after_damage(log_file: LogFile, known: SegmentTail) -> SegmentTail | None:
+    """Where the segment can be walked on from."""
+    misplaced = None
+    if known.last_header and known.damage is not None:
+        misplaced = misplaced_at(log_file, known.last_position, known.last_expected)
+    if misplaced is not None:
+        return SegmentTail(known.path, misplaced.end_position, misplaced.resume_offset)
+    found = next_intact(
+        log_file.file,
+        known.position,
+        log_file.size,
+        base_offset=log_file.base_offset or 0,
+        expected_offset=known.next_offset,
+    )
+    return None if found is None else SegmentTail(known.path, found.position, found.first_offset)
+
+
+def without_damage(known: SegmentTail, size_bytes: int) -> SegmentTail:
+    """End a segment of this size before its damage, and say what is left out."""
+    damage = known.damage
+    if damage is None:
+        return known
+    skipped = SkippedDamage(
+        path=known.path,
+        position=known.position,
+        size_bytes=size_bytes - known.position,
+        start_offset=known.next_offset,
+        resume_offset=None,
+        reason=damage.reason,
+        detail=damage.detail,
+    )
+    return replace(known, damage=None, skipped=skipped)
 
 
 def tail_without_excess(
@@ -155,7 +184,7 @@ def tail_without_excess(
 
 
 def _ended(
-    log_file: LogFile, known: SegmentTail, walk: _Walk, pause: WalkEnd, stat: FileStat | None
+    log_file: LogFile, known: SegmentTail, walk: HeaderWalk, pause: WalkEnd, stat: FileStat | None
 ) -> SegmentTail:
     header = known.last_header
     if walk.last_position != known.last_position or not header:
@@ -175,15 +204,14 @@ def _ended(
     )
 
 
-def _damage(log_file: LogFile, walk: _Walk, pause: WalkEnd) -> CorruptionError | None:
+def _damage(log_file: LogFile, walk: HeaderWalk, pause: WalkEnd) -> CorruptionError | None:
     """What is wrong at the end. A writer may have been just there: it is looked at once more."""
     if pause.ending != Ending.CORRUPT:
         return None
     if pause.reason != Reason.SHORT_TAIL:
-        known = SegmentTail(log_file.path, pause.position, walk.next_offset)
         pauses = walk_windows(
             replace(log_file, size=log_file.file.size()),
-            _Walk(known, None).step,
+            HeaderWalk(walk.next_offset).step,
             max_batch_bytes=BATCH_SIZE_MAX_DEFAULT,
             start=pause.position,
         )
@@ -191,41 +219,3 @@ def _damage(log_file: LogFile, walk: _Walk, pause: WalkEnd) -> CorruptionError |
         if again != pause:
             return None
     return FileEnd(log_file.path, log_file.size, pause).error()
-
-
-class _Walk:
-    """Steps over headers and remembers the last."""
-
-    def __init__(self, known: SegmentTail, seen: HeadersSeen | None) -> None:
-        self.next_offset = known.next_offset
-        self.last_position = known.last_position
-        #: The offset that was expected where the last batch begins.
-        self.last_expected = known.last_expected if known.last_header else known.next_offset
-        self._expected = known.next_offset
-        self._seen = seen
-        self._headers = memoryview(array("q", bytes(8 * ROW_WIDTH * _HEADERS_AT_ONCE)))
-
-    def step(self, window: Window, at: int) -> WalkEnd:
-        headers = self._headers
-        while True:
-            try:
-                held, reached, ending, reason, expected = kernel.walk(
-                    window.data, at, window.length, headers,
-                    Check.ORDER, self._expected, INT32_MAX, guarded=window.guarded,
-                )  # fmt: skip
-                if held and self._seen is not None:
-                    self._seen(headers, held, window)
-            except BufferError:
-                return WalkEnd(at, Ending.LOST)
-            if held:
-                self.last_expected = (
-                    self._expected
-                    if held == 1
-                    else headers[(held - 2) * ROW_WIDTH + Row.LAST_OFFSET] + 1
-                )
-                self._expected = self.next_offset = expected
-                last: int = headers[(held - 1) * ROW_WIDTH + Row.POSITION]
-                self.last_position = window.position + last
-            if ending != Ending.FULL:
-                return WalkEnd(reached, Ending(ending), Reason(reason))
-            at = reached

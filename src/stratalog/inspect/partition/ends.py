@@ -7,10 +7,11 @@ appended since, and notices when the segment was cut, or is another.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from stratalog.errors import CorruptionError
+from stratalog.inspect.file.skipped_damage import SkippedDamage
 from stratalog.inspect.file.span import SegmentSpan, segment_spans
 from stratalog.inspect.file.tail import (
     SegmentTail,
@@ -18,6 +19,7 @@ from stratalog.inspect.file.tail import (
     tail_behind_damage,
     tail_without_excess,
     walk_tail,
+    without_damage,
 )
 from stratalog.inspect.partition.sources import PartitionSource, with_fresh_listing
 from stratalog.records.layout import Reason
@@ -42,6 +44,8 @@ class PartitionEnds:
     end: int
     stable: int | None = None
     damage: CorruptionError | None = field(default=None, compare=False)
+    #: What a reader that skips damage leaves out at the end.
+    skipped: SkippedDamage | None = field(default=None, compare=False)
 
 
 def partition_ends(
@@ -96,8 +100,9 @@ class EndsCache:
         while found.damage is not None and self._skips_damage:
             found = tail_behind_damage(found, self._file_system)
         found = tail_without_excess(found, source.clean_end, self._file_system)
-        if self._skips_damage:
-            found = replace(found, damage=None)
+        if self._skips_damage and found.damage is not None:
+            stat = self._file_system.stat(found.path)
+            found = without_damage(found, found.position if stat is None else stat.size)
         self._tails[source.folder] = found
         return found
 
@@ -142,7 +147,8 @@ class EndsCache:
         damage = _damage(source, tail)
         if damage is None and last_stable < end:
             damage = self._hidden_damage(source, last_stable)
-        return PartitionEnds(start, end, last_stable if stable else None, damage)
+        skipped = None if tail is None else tail.skipped
+        return PartitionEnds(start, end, last_stable if stable else None, damage, skipped)
 
     def _hidden_damage(self, source: PartitionSource, stable: int) -> CorruptionError | None:
         """What is damaged in the segments that an open transaction hides. Transactions are followed by

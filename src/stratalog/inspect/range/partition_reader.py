@@ -15,6 +15,7 @@ from typing import NamedTuple
 from stratalog.errors import StorageError, UsageError
 from stratalog.inspect.file.count import next_offset
 from stratalog.inspect.file.decode import decode_file
+from stratalog.inspect.file.misplaced import MisplacedBatch, find_misplaced
 from stratalog.inspect.file.skipped_damage import OnDamagedBatch, SkippedDamage, find_resumption
 from stratalog.inspect.file.span import SegmentSpan
 from stratalog.inspect.partition.clean_excess import find_clean_excess
@@ -119,8 +120,16 @@ class PartitionReader:
                 excess = find_clean_excess(source, self._file_system) if is_last else None
                 below = span.next_offset if excess is None else excess.expected
                 while True:
-                    yield from self._file(log_file, decoder, start, limit, expected, below)
+                    misplaced = self._misplaced(log_file, start, limit, expected, below)
+                    stop = limit if misplaced is None else misplaced.position
+                    yield from self._file(log_file, decoder, start, stop, expected, below)
                     end = self.ends[-1]
+                    if misplaced is not None and end.is_clean:
+                        self.skipped.append(misplaced.skipped)
+                        self.ends.pop()
+                        start, limit = misplaced.end_position, log_file.size
+                        expected = misplaced.resume_offset
+                        continue
                     if excess is not None:
                         end = self.ends[-1] = excess.applied_to(end)
                     is_torn = is_last and end.pause.ending == Ending.INCOMPLETE
@@ -157,6 +166,15 @@ class PartitionReader:
                     raise end.error()
         if has_end and asked is not None and asked > reached and self._wanted.is_absolute:
             self.beyond.append(StartBeyondEnd(source.name, asked, reached))
+
+    def _misplaced(
+        self, log_file: LogFile, start: int, limit: int, expected: int | None, below: int | None
+    ) -> MisplacedBatch | None:
+        """The next batch that is left out because its offset alone is wrong."""
+        if self._on_damage is OnDamagedBatch.FAIL:
+            return None
+        first = (log_file.base_offset or 0) if expected is None else expected
+        return find_misplaced(log_file, start, limit, first, below)
 
     def _committed(self, source: PartitionSource, bounds: Bounds) -> Bounds:
         """The bounds of what is committed; what was aborted within them is left out from now on."""

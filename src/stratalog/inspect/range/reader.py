@@ -19,6 +19,7 @@ from stratalog.errors import CorruptionError, StorageError, StratalogError, Usag
 from stratalog.inspect.file.check import check_segment
 from stratalog.inspect.file.count import next_offset
 from stratalog.inspect.file.decode import decode_file
+from stratalog.inspect.file.misplaced import MisplacedBatch, find_misplaced
 from stratalog.inspect.file.search import SegmentSearch
 from stratalog.inspect.file.skipped_damage import OnDamagedBatch, SkippedDamage, find_resumption
 from stratalog.inspect.file.span import SegmentSpan, segment_spans
@@ -170,7 +171,8 @@ class _Reading:
         limit, more = min(part.end_position, log_file.size), _MORE_BYTES
         while True:
             log_file.file.read_ahead(position, limit - position + BATCH_HEADER_SIZE)
-            part_file = log_file.up_to(limit)
+            misplaced = self._misplaced(part, log_file, position, limit, expected)
+            part_file = log_file.up_to(limit if misplaced is None else misplaced.position)
             for pause in decode_file(
                 part_file,
                 decoder,
@@ -188,6 +190,12 @@ class _Reading:
             self._reached = max(self._reached, next_offset(log_file, expected, position))
             if pause.ending == Ending.CORRUPT:
                 return pause
+            if misplaced is not None and position == misplaced.position:
+                position, expected = self._pass_misplaced(part, misplaced)
+                limit = max(limit, position)
+                if self._reached >= part.end:
+                    return WalkEnd(position, Ending.END)
+                continue
             behind = offsets_behind(log_file, position, part.next_offset)
             # An offset lies outside of the CRC: one that is too high would hide what follows it.
             if behind.last < expected:
@@ -199,6 +207,24 @@ class _Reading:
             if limit >= log_file.size:
                 return classify_tail(log_file, pause)
             limit, more = min(position + more, log_file.size), 2 * more
+
+    def _misplaced(
+        self, part: SegmentSlice, log_file: LogFile, position: int, limit: int, expected: int | None
+    ) -> MisplacedBatch | None:
+        """The next batch that is left out because its offset alone is wrong."""
+        if self._reader.on_damage is OnDamagedBatch.FAIL:
+            return None
+        first = (log_file.base_offset or 0) if expected is None else expected
+        return find_misplaced(log_file, position, limit, first, part.next_offset)
+
+    def _pass_misplaced(self, part: SegmentSlice, misplaced: MisplacedBatch) -> tuple[int, int]:
+        """Go on after such a batch, and say where."""
+        resume = misplaced.resume_offset
+        if misplaced.expected < part.end and resume > part.start:
+            self._reader.skipped.append(misplaced.skipped)
+        self._expected = resume
+        self._reached = max(self._reached, resume)
+        return misplaced.end_position, resume
 
     def _is_sound(self, log_file: LogFile, position: int) -> bool:
         """Whether what lies at a position is a batch, or the end of the file. Its size and its offset prove

@@ -43,6 +43,7 @@ class BatchReader(DataSourceReader):
         ends = directories.ends(sources)
         start, end = directories.bounds(sources, ends)
         directories.check_end(options.end, ends, end)
+        directories.warn_of_skipped(ends, end)
         return [RangePartition(each) for each in directories.plan(sources, start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

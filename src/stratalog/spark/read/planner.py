@@ -22,6 +22,7 @@ from stratalog.inspect.range.plan import CUT_BYTES, LogRange, plan_range
 from stratalog.inspect.range.split import piece_bytes, split_ranges
 from stratalog.spark.options.offsets import EARLIEST, LATEST, Kind, Offsets, Position
 from stratalog.spark.options.read_options import ReadOptions
+from stratalog.spark.read.skip_warnings import warn_of_skipped
 from stratalog.storage.files.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.files.object_store import is_uri
 from stratalog.storage.views.log_view import Isolation
@@ -76,6 +77,8 @@ class LogDirectories:
         self._cache = EndsCache(
             self._file_system, skips_damage=is_skipping, check_crc=options.check_crc
         )
+        #: What was logged as left out, by file and position.
+        self._warned: set[tuple[str, int]] = set()
         names = options.wanted.topic_names
         self._filter = EVERYTHING if names is None else PartitionFilter(names)
 
@@ -186,6 +189,18 @@ class LogDirectories:
                 "startingOffsetsByTimestampStrategy=latest starts it at its end"
             )
         return latest
+
+    def warn_of_skipped(self, ends: Mapping[TopicPartition, PartitionEnds], end: Offsets) -> None:
+        """Log what is left out at the end of the partitions that are read up to their end: no task meets
+        it. Each is said once."""
+        for place, each in ends.items():
+            skipped = each.skipped
+            if skipped is None or end.get(place, -1) < each.end:
+                continue
+            key = (skipped.path, skipped.position)
+            if key not in self._warned:
+                self._warned.add(key)
+                warn_of_skipped(place, skipped)
 
     def check_end(
         self, position: Position, ends: Mapping[TopicPartition, PartitionEnds], end: Offsets

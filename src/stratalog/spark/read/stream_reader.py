@@ -220,6 +220,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if first[place] < last[place]:
                 first[place] = self._kept(first[place], last[place], ends[place])
                 last[place] = min(last[place], ends[place].end)
+        directories.warn_of_skipped(ends, last)
         return [RangePartition(each) for each in directories.plan(sources, first, last)]
 
     def _begin_of_first(self, end: _Json, stop: Offsets) -> dict[TopicPartition, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 from collections.abc import Iterator, Sequence
@@ -14,6 +13,7 @@ from stratalog.records.columns import Selection
 from stratalog.records.layout import Check
 from stratalog.spark.read.arrow_rows import SparkBatches, scan_mask
 from stratalog.spark.read.planner import file_system_for, with_way_out
+from stratalog.spark.read.skip_warnings import warn_of_skipped
 from stratalog.spark.worker.errors import rows_without_traceback
 from stratalog.spark.worker.memory import freeze_worker
 from stratalog.types import TopicPartition
@@ -30,8 +30,6 @@ __all__ = ["read_ranges"]
 #: Spark's cost for a batch vanishes from some ten thousand rows on.
 _BATCH_ROWS: Final = 32768
 _BATCH_BYTES: Final = 8 << 20
-#: A task has no other way to say what it left out: Spark keeps this in the executors' logs.
-_LOGGER: Final = logging.getLogger("stratalog.spark")
 
 
 @rows_without_traceback
@@ -64,7 +62,7 @@ def read_ranges(
             reached = reader.skipped[-1].start_offset if reader.skipped else each.start
             raise with_way_out(error, place, reached) from None
         for skipped in reader.skipped:
-            _LOGGER.warning("%s: left out: %s", place, skipped)
+            warn_of_skipped(place, skipped)
         if reader.vanished:
             _check_reachable(each.folder, file_system)
         if reader.vanished and options.fail_on_data_loss:
