@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Any, Final
+from functools import wraps
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -16,6 +17,7 @@ __all__ = [
     "PATHS",
     "SIZE",
     "TIME",
+    "Chosen",
     "checks",
     "limits",
     "new_topic",
@@ -119,9 +121,29 @@ _PARTITION: Final = click.option(
 )
 
 
+class Chosen(NamedTuple):
+    """What a command is about: paths, and of these only some topics and partitions."""
+
+    paths: tuple[str, ...]
+    topics: tuple[str, ...] | None
+    partitions: str | None
+
+
 def partitions(command: Any) -> Any:
-    """Adds what every verb has that takes folders: paths, topics and partitions."""
-    return PATHS(_TOPIC(_PARTITION(command)))
+    """Add the arguments of every verb that takes folders: paths, topics and partitions. The command gets them
+    as one value, ``chosen``."""
+
+    @wraps(command)
+    def called(
+        *args: Any,
+        paths: tuple[str, ...],
+        topics: tuple[str, ...] | None,
+        partitions: str | None,
+        **options: Any,
+    ) -> Any:
+        return command(*args, chosen=Chosen(paths, topics, partitions), **options)
+
+    return PATHS(_TOPIC(_PARTITION(called)))
 
 
 _MAX_BATCH: Final = click.option(

@@ -68,11 +68,10 @@ def record_chunk(
 
 
 def _column(log_file: LogFile, taken: DecodedColumns, name: str) -> Sequence[Any] | Same:
-    place = log_file.topic_partition
     if name == "topic":
-        return Same(None if place is None else place.topic)
+        return Same(log_file.topic)
     if name == "partition":
-        return Same(None if place is None else place.partition)
+        return Same(log_file.partition)
     column = Column.TIMESTAMP_MS if name == "timestamp" else COLUMN_NAMES[name]
     parts = taken.buffers[column]
     if column in (Column.KEY, Column.VALUE):

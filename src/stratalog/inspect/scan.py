@@ -376,9 +376,5 @@ def _told(error: CorruptionError, reader: PartitionReader, unread: int) -> Corru
 
 
 def _constants(log_file: LogFile, columns: tuple[str, ...]) -> dict[str, Any]:
-    place = log_file.topic_partition
-    values = {
-        "topic": None if place is None else place.topic,
-        "partition": None if place is None else place.partition,
-    }
+    values = {"topic": log_file.topic, "partition": log_file.partition}
     return {name: values[name] for name in FILE_COLUMNS if name in columns}

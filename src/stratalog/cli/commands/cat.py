@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from stratalog.cli.options import COLUMNS, OFFSETS, TIME, limits, partitions
+from stratalog.cli.options import COLUMNS, OFFSETS, TIME, Chosen, limits, partitions
 from stratalog.cli.record_columns import RECORD_COLUMNS, record_chunk, record_fields
 from stratalog.cli.reporter import Reporter
 from stratalog.cli.verb import Verb
@@ -76,7 +76,7 @@ def command(
     reporter: Reporter,
     /,
     *,
-    paths: tuple[str, ...],
+    chosen: Chosen,
     columns: tuple[str, ...] | None,
     limit: int | None,
     skip_damaged: bool,
@@ -101,11 +101,13 @@ def command(
     refused: dict[str, StorageError] = {}  # by folder: those are looked for more than once
     settings = {
         **bounds,
+        "topics": chosen.topics,
+        "partitions": chosen.partitions,
         "check_crc": not no_crc,
         "on_damage": "skip" if skip_damaged else "fail",
         "on_refused": lambda error: refused.setdefault(error.path, error),
     }
-    as_arrow = scan(paths, columns=names, batch_rows=min(enough, _ARROW_ROWS), **settings)
+    as_arrow = scan(chosen.paths, columns=names, batch_rows=min(enough, _ARROW_ROWS), **settings)
     stored = dict.fromkeys("timestamp_ms" if name == "timestamp" else name for name in names)
     as_values = as_arrow.with_columns(tuple(stored), batch_rows=min(enough, _TEXT_ROWS))
     reporter.begin(as_arrow.sources)

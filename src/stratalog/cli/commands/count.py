@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from stratalog.cli.counting import counted, result_of
-from stratalog.cli.options import OFFSETS, limits, partitions
+from stratalog.cli.options import OFFSETS, Chosen, limits, partitions
 from stratalog.cli.reporter import Reporter
 from stratalog.cli.verb import Verb
 from stratalog.clock import SYSTEM_CLOCK
@@ -60,9 +60,7 @@ def command(
     reporter: Reporter,
     /,
     *,
-    paths: tuple[str, ...],
-    topics: tuple[str, ...] | None,
-    partitions: str | None,
+    chosen: Chosen,
     offsets: str | None,
     by: str | None,
     **limits: Any,
@@ -74,7 +72,11 @@ def command(
     """
     wanted = WHOLE if offsets is None else parse_offsets(offsets, SYSTEM_CLOCK.now_ms())
     refused: list[StorageError] = []
-    sources = find_sources(paths, partition_filter(topics, partitions), on_refused=refused.append)
+    sources = find_sources(
+        chosen.paths,
+        partition_filter(chosen.topics, chosen.partitions),
+        on_refused=refused.append,
+    )
     reporter.begin(sources)
     for error in refused:
         reporter.fail(error)

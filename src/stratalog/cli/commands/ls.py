@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from stratalog.cli.counting import counted, result_of
-from stratalog.cli.options import limits, partitions
+from stratalog.cli.options import Chosen, limits, partitions
 from stratalog.cli.reporter import Reporter
 from stratalog.cli.verb import Verb
 from stratalog.errors import StorageError
@@ -70,9 +70,7 @@ def command(
     reporter: Reporter,
     /,
     *,
-    paths: tuple[str, ...],
-    topics: tuple[str, ...] | None,
-    partitions: str | None,
+    chosen: Chosen,
     by: str,
     no_records: bool,
     **limits: Any,
@@ -84,7 +82,11 @@ def command(
     records. Unknown files are listed on stderr.
     """
     refused: list[StorageError] = []
-    sources = find_sources(paths, partition_filter(topics, partitions), on_refused=refused.append)
+    sources = find_sources(
+        chosen.paths,
+        partition_filter(chosen.topics, chosen.partitions),
+        on_refused=refused.append,
+    )
     reporter.begin(sources)
     for error in refused:
         reporter.fail(error)

@@ -9,7 +9,7 @@ import click
 from stratalog.cli.commands.count import BY, FIELDS
 from stratalog.cli.commands.spark_verb import SparkVerb, session_of
 from stratalog.cli.counting import counted, result_of
-from stratalog.cli.options import OFFSETS, limits, partitions
+from stratalog.cli.options import OFFSETS, Chosen, limits, partitions
 from stratalog.cli.reporter import Reporter
 from stratalog.inspect.result import Result
 
@@ -36,9 +36,7 @@ def command(
     ctx: click.Context,
     /,
     *,
-    paths: tuple[str, ...],
-    topics: tuple[str, ...] | None,
-    partitions: str | None,
+    chosen: Chosen,
     offsets: str | None,
     by: str | None,
     **limits: Any,
@@ -53,8 +51,8 @@ def command(
 
     reporter: Reporter = ctx.obj
     wanted = offset_range(offsets)
-    logs = LogPaths.of(paths)
-    sources = logs.sources(topics, partitions)
+    logs = LogPaths.of(chosen.paths)
+    sources = logs.sources(chosen.topics, chosen.partitions)
     reporter.begin(sources)
     by = by or ("partition" if sources.has_folders else "file")
     with session_of(ctx) as spark:

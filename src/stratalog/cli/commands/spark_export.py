@@ -13,7 +13,7 @@ from stratalog.cli.commands.spark_verb import (
     result_of_rows,
     session_of,
 )
-from stratalog.cli.options import SIZE, partitions
+from stratalog.cli.options import SIZE, Chosen, partitions
 from stratalog.cli.reporter import Reporter
 from stratalog.inspect.result import Field, Kind, Result
 
@@ -93,9 +93,7 @@ def command(
     ctx: click.Context,
     /,
     *,
-    paths: tuple[str, ...],
-    topics: tuple[str, ...] | None,
-    partitions: str | None,
+    chosen: Chosen,
     to: str,
     is_table: bool,
     format_: str,
@@ -129,12 +127,12 @@ def command(
     with session_of(ctx) as spark:
         report = export(
             spark,
-            paths,
+            chosen.paths,
             to,
             format=format_,
             is_table=is_table,
-            topics=topics,
-            partitions=partitions,
+            topics=chosen.topics,
+            partitions=chosen.partitions,
             where=where,
             decode=decode,
             schema=schema,

@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from stratalog.cli.commands.spark_verb import SparkVerb, result_of_rows, session_of
-from stratalog.cli.options import partitions
+from stratalog.cli.options import Chosen, partitions
 from stratalog.cli.reporter import Reporter
 from stratalog.inspect.result import Field, Kind, Result
 
@@ -49,9 +49,7 @@ def command(
     ctx: click.Context,
     /,
     *,
-    paths: tuple[str, ...],
-    topics: tuple[str, ...] | None,
-    partitions: str | None,
+    chosen: Chosen,
     to: str,
     allow_loss: bool,
     dry_run: bool,
@@ -68,10 +66,10 @@ def command(
     with session_of(ctx) as spark:
         report = mirror(
             spark,
-            paths,
+            chosen.paths,
             to,
-            topics=topics,
-            partitions=partitions,
+            topics=chosen.topics,
+            partitions=chosen.partitions,
             allow_loss=allow_loss,
             dry_run=dry_run,
             progress=reporter.progress,

@@ -8,7 +8,7 @@ import click
 
 from stratalog.cli.commands.spark_verb import SparkVerb, result_of_rows, session_of
 from stratalog.cli.counting import counted
-from stratalog.cli.options import limits, partitions
+from stratalog.cli.options import Chosen, limits, partitions
 from stratalog.cli.reporter import Reporter
 from stratalog.inspect.result import Field, Kind, Result
 
@@ -48,9 +48,7 @@ def command(
     ctx: click.Context,
     /,
     *,
-    paths: tuple[str, ...],
-    topics: tuple[str, ...] | None,
-    partitions: str | None,
+    chosen: Chosen,
     **limits: Any,
 ) -> Result:
     """Summarize the batch headers of each partition: records, bytes, offsets, timestamps, codecs, formats,
@@ -64,8 +62,8 @@ def command(
     from stratalog.spark.jobs.run.log_paths import LogPaths
 
     reporter: Reporter = ctx.obj
-    logs = LogPaths.of(paths)
-    sources = logs.sources(topics, partitions)
+    logs = LogPaths.of(chosen.paths)
+    sources = logs.sources(chosen.topics, chosen.partitions)
     reporter.begin(sources)
     for note in sources.notes:
         reporter.note(note)

@@ -8,7 +8,7 @@ import click
 
 from stratalog.cli.commands.spark_verb import SparkVerb, result_of_rows, session_of
 from stratalog.cli.commands.verify import FIELDS, errors_of, row_of, sentence_of
-from stratalog.cli.options import checks, limits, partitions
+from stratalog.cli.options import Chosen, checks, limits, partitions
 from stratalog.cli.reporter import Reporter
 from stratalog.errors import StorageError
 from stratalog.inspect.partition.partition_filter import partition_filter
@@ -36,9 +36,7 @@ def command(
     ctx: click.Context,
     /,
     *,
-    paths: tuple[str, ...],
-    topics: tuple[str, ...] | None,
-    partitions: str | None,
+    chosen: Chosen,
     **settings: Any,
 ) -> Result:
     """Check every file of log directories, and whether records are missing, and print the rows of
@@ -52,8 +50,8 @@ def command(
     from stratalog.spark.jobs.verifying.tasks import Verifying
 
     reporter: Reporter = ctx.obj
-    logs = LogPaths.of(paths)
-    wanted = partition_filter(topics, partitions)
+    logs = LogPaths.of(chosen.paths)
+    wanted = partition_filter(chosen.topics, chosen.partitions)
     refused: list[StorageError] = []
     sources = logs.sources_of(wanted, refused.append)
     reporter.begin(sources)

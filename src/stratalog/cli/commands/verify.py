@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from stratalog.cli.options import checks, limits, partitions
+from stratalog.cli.options import Chosen, checks, limits, partitions
 from stratalog.cli.reporter import Reporter
 from stratalog.cli.verb import Verb
 from stratalog.errors import StorageError
@@ -56,9 +56,7 @@ def command(
     reporter: Reporter,
     /,
     *,
-    paths: tuple[str, ...],
-    topics: tuple[str, ...] | None,
-    partitions: str | None,
+    chosen: Chosen,
     **settings: Any,
 ) -> Result:
     """Check every file of log directories, and whether records are missing.
@@ -69,9 +67,9 @@ def command(
     code is 1 if there is any finding, including a torn tail. Notes are not findings.
     """
     files = OsFileSystem()
-    wanted = partition_filter(topics, partitions)
+    wanted = partition_filter(chosen.topics, chosen.partitions)
     refused: list[StorageError] = []
-    sources = find_sources(paths, wanted, on_refused=refused.append)
+    sources = find_sources(chosen.paths, wanted, on_refused=refused.append)
     reporter.begin(sources)
     for error in refused:
         reporter.fail(error)

@@ -160,11 +160,10 @@ def check_file(
         verifier.finish(pause)
         if base_offset >= 0 and start == 0 and end is None:
             verifier.note_width(counter.expected_offset - 1 - base_offset)
-        place = log_file.topic_partition
         report = FileReport(
             path=path,
-            topic=None if place is None else place.topic,
-            partition=None if place is None else place.partition,
+            topic=log_file.topic,
+            partition=log_file.partition,
             records=counter.records,
             control_records=counter.control_records,
             batches=counter.batches,

@@ -60,11 +60,10 @@ def count_within(
         for pause in decode_file(log_file, decoder, progress, start=start, below=below):
             seen.add(decoder.take())
             last = pause
-        place = log_file.topic_partition
         return FileCount(
             path=path,
-            topic=None if place is None else place.topic,
-            partition=None if place is None else place.partition,
+            topic=log_file.topic,
+            partition=log_file.partition,
             records=seen.records - seen.control_records,
             control_records=seen.control_records,
             batches=seen.batches,

@@ -87,11 +87,10 @@ def count_file(
             start=start,
         )
         *_, pause = pauses
-        place = log_file.topic_partition
         return FileCount(
             path=path,
-            topic=None if place is None else place.topic,
-            partition=None if place is None else place.partition,
+            topic=log_file.topic,
+            partition=log_file.partition,
             records=counter.records,
             control_records=counter.control_records,
             batches=counter.batches,

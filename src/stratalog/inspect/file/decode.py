@@ -1,4 +1,10 @@
-"""Decode a log file window by window: the step that scan, and a count within bounds, take."""
+"""Decode a log file window by window: the step that scan, and a count within bounds, take.
+
+``storage.views.read_columns`` decodes the regions of a log that is open. It cannot share this loop: a view
+tells for each region which transactions were aborted, so it walks the headers of a region before it decodes
+what is left of it, and it never maps a file that its own process may truncate. Both drive one
+``RegionDecoder``.
+"""
 
 from __future__ import annotations
 

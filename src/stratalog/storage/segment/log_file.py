@@ -57,6 +57,16 @@ class LogFile:
         """The partition that the file belongs to, from the name of the folder it lies in."""
         return parse_partition_dir(os.path.basename(self.folder))
 
+    @property
+    def topic(self) -> str | None:
+        place = self.topic_partition
+        return None if place is None else place.topic
+
+    @property
+    def partition(self) -> int | None:
+        place = self.topic_partition
+        return None if place is None else place.partition
+
     def map(self) -> memoryview:
         """Return the whole file as a read-only buffer over the page cache. A process that reads it while the
         file is truncated is killed (SIGBUS): read it through the kernel, with ``guarded``."""

@@ -1,8 +1,8 @@
-"""The records of a log, from one offset to another, as columns: what a consumer does, without a broker.
+"""Read the records of a log, from one offset to another, as columns: what a consumer does, without a broker.
 
 Regions are read one after the other and decoded as they come. Under read_committed the batches of aborted
-transactions are left out, by the rule that consumers follow: a transaction is skipped from its first offset
-up to its marker.
+transactions are skipped, by the rule that consumers follow: a transaction is skipped from its first offset
+up to its marker. ``inspect.file.decode`` decodes whole files; it says why the loops are two.
 """
 
 from __future__ import annotations
