@@ -307,6 +307,10 @@ class Logs:
     def places(self, topic: str, partitions: int | Iterable[int] | None) -> list[TopicPartition]:
         """Return the partitions that a reader names: all, one, or several."""
         self._views.refresh()
+        if type(partitions) is int:  # nearly always
+            named = [TopicPartition(topic, partitions)]
+            self._catalogue.directory(named[0])
+            return named
         if partitions is None:
             partitions = self._catalogue.partitions(topic)
         listed = partitions if isinstance(partitions, Iterable) else (partitions,)

@@ -18,6 +18,7 @@ from stratalog.manager.read.tailing import (
 )
 from stratalog.manager.read.visibility import WatchedJournals, look_past_commits
 from stratalog.manager.root.catalogue import Catalogue
+from stratalog.storage.commits.journal import JournalState
 from stratalog.storage.files.filesystem import FileSystem
 from stratalog.storage.partition_log import PartitionLog
 from stratalog.storage.segment.clean_end import CleanEnds
@@ -42,11 +43,12 @@ class PartitionViews:
     ) -> None:
         self._catalogue = catalogue
         self._partitions = partitions
-        self._commits = {each.root: each for each in commits}
+        self._commits = tuple(commits)
         self._file_system = file_system
         self._read_only = read_only
-        self._roots = tuple(self._commits)
-        self._journals = WatchedJournals(file_system, self._commits)
+        roots = [each.root for each in commits]
+        self._path = roots[0]
+        self._journals = WatchedJournals(file_system, roots)
 
     @property
     def damage(self) -> Iterable[CorruptionError]:
@@ -67,18 +69,19 @@ class PartitionViews:
         """Return what a reader sees of partitions now."""
         if self._is_another_writing:
             return look_past_commits(
-                self._roots,
-                self._journals.state_of,
-                lambda: self._open_folders(topic_partitions),
+                self._journals.states, lambda: self._open_folders(topic_partitions), self._path
             )
         return self._look_at_logs({each: self._partitions.get(each) for each in topic_partitions})
 
     def _look_at_logs(self, logs: Mapping[TopicPartition, PartitionLog]) -> list[PartitionView]:
         return look_past_commits(
-            self._roots,
-            lambda root: self._commits[root].state,
+            self._states,
             lambda: [PartitionView(each, log.view, log=log) for each, log in logs.items()],
+            self._path,
         )
+
+    def _states(self) -> list[JournalState]:
+        return [each.state for each in self._commits]
 
     def _look_at(self, topic_partition: TopicPartition) -> PartitionView:
         return self.look([topic_partition])[0]

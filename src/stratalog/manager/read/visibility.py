@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 from stratalog.errors import CorruptionError
 from stratalog.manager.read.reading import PartitionView
 from stratalog.storage.commits.journal import JournalState
 from stratalog.storage.commits.visibility import (
     CommitWatch,
-    JournalReadings,
     cut_view,
+    hidden_between,
     repeat_look,
 )
 from stratalog.storage.files.filesystem import FileSystem
@@ -34,43 +34,47 @@ def without_hidden(
 
 
 def look_past_commits(
-    roots: Sequence[str],
-    state_of: Callable[[str], JournalState],
-    look: Callable[[], list[PartitionView]],
+    states: Callable[[], list[JournalState]], look: Callable[[], list[PartitionView]], path: str
 ) -> list[PartitionView]:
     """Look at partitions; return their views without commits that were not done before the look. Of a
-    commit into several partitions that is all, or nothing."""
+    commit into several partitions that is all, or nothing.
+
+    ``states`` returns what the journals of the directories say now; ``path`` is for the error if commits come
+    faster than the partitions can be looked at.
+    """
 
     def look_once() -> list[PartitionView] | None:
-        readings = JournalReadings(state_of)
-        for root in roots:
-            readings.before(root)
+        before = states()
         views = look()
-        hidden = readings.hidden()
-        if hidden is None:
-            return None
-        for ends in hidden.values():
-            views = without_hidden(views, ends) if ends else views
+        for earlier, later in zip(before, states(), strict=True):
+            if earlier is later and not earlier.open:
+                continue
+            hidden = hidden_between(earlier, later)
+            if hidden is None:
+                return None
+            views = without_hidden(views, hidden)
         return views
 
-    return repeat_look(look_once, roots[0])
+    return repeat_look(look_once, path)
 
 
 class WatchedJournals:
     """The journals of directories that another process may be writing to."""
 
     def __init__(self, file_system: FileSystem, roots: Iterable[str]) -> None:
-        self._watches = {root: CommitWatch(file_system, root) for root in roots}
+        self._watches = [CommitWatch(file_system, root) for root in roots]
         #: Journals that could not be read, by path: parts of commits may be shown.
         self.damage: dict[str, CorruptionError] = {}
 
     def stamp(self) -> object:
         """Return another value whenever a commit may have begun or ended."""
-        return tuple(watch.stamp() for watch in self._watches.values())
+        return tuple(watch.stamp() for watch in self._watches)
 
-    def state_of(self, root: str) -> JournalState:
-        """Return what a directory's journal says now. A damaged one counts as empty."""
-        watch = self._watches[root]
+    def states(self) -> list[JournalState]:
+        """Return what the journals say now. A damaged one counts as empty."""
+        return [self._state(watch) for watch in self._watches]
+
+    def _state(self, watch: CommitWatch) -> JournalState:
         try:
             state = watch.state()
         except CorruptionError as error:
