@@ -25,7 +25,7 @@ ROLES = {
     },
     LogReader: {
         "end_offset_for_epoch", "epochs", "offset_for_time", "offset_of_largest_time", "read", "size_bytes",
-        "view", "wait",
+        "subscribe", "view", "wait", "wake_readers",
     },
     LogMaintenance: {
         "advance_start", "expire_producers", "facts", "flush", "flush_if_due", "plan_retention",

@@ -85,7 +85,8 @@ class Scheduler:
             self._follow_up()
 
     def remove(self, name: str) -> None:
-        """Remove a job, if it is there. A run in progress is finished first."""
+        """Remove a job, if it is there. Waits for a run in progress: the caller must not hold a lock that the
+        job takes."""
         with self._running, self._lock:
             self._jobs = {key: job for key, job in self._jobs.items() if key != name}
             self._follow_up()
@@ -192,7 +193,8 @@ class Scheduler:
             self.run_due()
 
     def stop(self) -> None:
-        """Stop. When this returns no job runs, and none will."""
+        """Stop. When this returns no job runs, and none will. The caller must not hold a lock that a job
+        takes."""
         with self._lock:
             self._is_stopped = True
             thread = self._thread
