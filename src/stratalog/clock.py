@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from queue import Empty, SimpleQueue
-from typing import ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+
+if TYPE_CHECKING:
+    from queue import SimpleQueue
 
 __all__ = ["SYSTEM_CLOCK", "Clock", "SystemClock"]
 
@@ -45,6 +47,8 @@ class SystemClock:
         return time.monotonic_ns() // 1_000_000
 
     def wait(self, wake_ups: SimpleQueue[None], until_ms: int | None) -> None:
+        from queue import Empty  # only here: every command imports this module, and few wait
+
         timeout_s = None if until_ms is None else max(until_ms - self.monotonic_ms(), 0) / 1000
         with suppress(Empty):
             wake_ups.get(timeout=None if timeout_s is None else min(timeout_s, _WAIT_MAX_S))

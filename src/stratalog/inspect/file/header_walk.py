@@ -9,7 +9,7 @@ from stratalog.records import kernel
 from stratalog.records.columns import WalkEnd
 from stratalog.records.layout import INT32_MAX, ROW_WIDTH, Check, Ending, Reason, Row
 from stratalog.storage.segment.log_file import Window
-from stratalog.storage.segment.scan import HeadersSeen
+from stratalog.storage.segment.walk import HeadersSeen
 
 __all__ = ["HeaderWalk"]
 

@@ -34,8 +34,7 @@ from stratalog.storage.segment.batch_at import is_sound_at
 from stratalog.storage.segment.clean_end import CleanEnd, find_excess, is_still_clean, last_batch_at
 from stratalog.storage.segment.log_file import LogFile, open_log_file
 from stratalog.storage.segment.next_intact import next_intact
-from stratalog.storage.segment.scan import HeadersSeen
-from stratalog.storage.segment.walk import FileEnd, walk_windows
+from stratalog.storage.segment.walk import FileEnd, HeadersSeen, walk_windows
 
 __all__ = [
     "SegmentTail",

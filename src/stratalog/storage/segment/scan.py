@@ -8,7 +8,6 @@ something about producers or leader epochs.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -21,14 +20,11 @@ from stratalog.storage.files.filesystem import ReadableFile
 from stratalog.storage.segment.find import places_from
 from stratalog.storage.segment.log_file import LogFile, Window
 from stratalog.storage.segment.sparse_index import IndexLimits, SparseIndex
-from stratalog.storage.segment.walk import walk_windows
+from stratalog.storage.segment.walk import HeadersSeen, walk_windows
 
-__all__ = ["HeadersSeen", "SegmentScan", "rebuild_index", "scan_segment"]
+__all__ = ["SegmentScan", "rebuild_index", "scan_segment"]
 
 _HEADERS_AT_ONCE: Final = 1024
-
-#: Called with headers of batches as rows of the kernel, how many there are, and the window that they are of.
-HeadersSeen = Callable[[memoryview, int, Window], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from stratalog.storage.segment.log_file import LogFile, Window
 from stratalog.storage.segment.torn_tail import classify_tail
 from stratalog.types import Progress
 
-__all__ = ["FileEnd", "Hop", "Step", "entry_size", "walk_windows"]
+__all__ = ["FileEnd", "HeadersSeen", "Hop", "Step", "entry_size", "walk_windows"]
 
 #: Walks a window from a position in it, and returns where it stopped and why. If the mapping is lost: LOST,
 #: and the position up to which everything was taken in; the walk goes on from there, and nothing comes twice.
@@ -25,6 +25,9 @@ Step = Callable[[Window, int], WalkEnd]
 
 #: Goes on from a position of the file without a window as far as it can, and returns how far it came.
 Hop = Callable[[int], int]
+
+#: Called with headers of batches as rows of the kernel, how many there are, and the window that they are of.
+HeadersSeen = Callable[[memoryview, int, Window], None]
 
 
 @dataclass(frozen=True, slots=True)
