@@ -129,7 +129,7 @@ def test_directory_of_internal_topics_alone_is_not_read_as_empty(spark, make_log
     path = make_log(5, topic=INTERNAL, partitions=1)
     with pytest.raises(UnknownPartitionError, match="only internal topics"):
         stratalog.spark.scan(spark, path)
-    with pytest.raises(UnknownPartitionError, match=f"-t {INTERNAL}"):
+    with pytest.raises(UnknownPartitionError, match=f"topics='{INTERNAL}'"):
         jobs.export(spark, path, tmp_path / "out", dry_run=True)
 
 

@@ -12,7 +12,6 @@ shared: ``classify_tail``, ``is_sound_at`` and ``clean_end``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from stratalog.errors import CorruptionError
 from stratalog.inspect.file.count import count_file
@@ -44,8 +43,6 @@ __all__ = [
     "walk_tail",
     "without_damage",
 ]
-
-_HEADERS_AT_ONCE: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
