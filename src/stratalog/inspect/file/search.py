@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final, NamedTuple, Self
 
-from stratalog.errors import CorruptionError, LimitExceededError
+from stratalog.errors import CorruptionError, LimitExceededError, StorageError
 from stratalog.inspect.file.span import SegmentSpan
 from stratalog.records.layout import (
     INT64_MAX,
@@ -213,8 +213,8 @@ class SegmentSearch:
             return b""
         try:
             data = read_small_file(self._files, path) or b""
-        except LimitExceededError:
-            return b""  # larger than any index of a segment of 2 GiB
+        except (LimitExceededError, StorageError):
+            return b""  # larger than any index of a segment, or refused: it would only have been a hint
         count = len(data) // entry_size
         # Beside a live broker zeros follow, that are set aside for more. No entry is zeros only.
         none = bytes(entry_size)
