@@ -21,6 +21,7 @@ from tests.storage.logs import (
     batch,
     crash,
     end_txn,
+    headers,
     in_txn,
     offsets,
     open_log,
@@ -302,3 +303,32 @@ def test_a_full_disk_leaves_the_log_as_it_was_and_open() -> None:
         files.heal()
         assert not [path for path in made.paths() if path.endswith(".swap")]
     assert log.replace_segments(old, new)
+
+
+def test_a_load_that_finishes_a_swap_leaves_no_index_of_a_replaced_segment() -> None:
+    """The new segments end below old ones with aborted transactions, and the power is cut when the swap is
+    decided: the empty segment that covers them has no entries."""
+    made = MemoryFileSystem(folders=["/t-0"])
+    files = FaultyFileSystem(made)
+    log = opened(files)
+    for number in range(8):
+        log.append(batch(b"plain %d" % number))
+        log.append(in_txn(7, number, b"aborted"))
+        end_txn(log, ControlType.ABORT, 7)
+    old = log.segments[1:4]
+    assert all(segment.aborted for segment in old)
+    low = old[0].base_offset
+    data = old[0].log.read(0, headers(old[0].log.read(0, old[0].size_bytes))[0].end_position)
+    write_cleaned(log, low, data)
+    staged = 7  # three files of the new segment, and four of the empty one
+    files.arm(staged + 1, fault=Fault.EIO, calls=(Call.RENAME,))
+    with pytest.raises(StorageError):
+        log.replace_segments(old, [low])
+    assert log.failure is not None
+    assert len([path for path in made.paths() if path.endswith(".swap")]) == staged
+    log.abandon()
+    found = again(log, file_system=made, recovery_point=log.recovery_point)
+    assert bases(found)[1:3] == [low, old[-1].base_offset]
+    assert [segment.size_bytes for segment in found.segments[1:3]] == [len(data), 0]
+    assert [segment.aborted for segment in found.segments[1:3]] == [(), ()]
+    found.close()
