@@ -90,7 +90,7 @@ class OffsetOutOfRangeError(StratalogError, LookupError):
     """The log does not hold this offset; ``start`` and ``end`` (not included) are what it holds."""
 
     def __init__(self, offset: int, start: int, end: int) -> None:
-        super().__init__(f"offset {offset} is not in the log: it holds {start} up to {end}")
+        super().__init__(f"offset {offset} is out of range: the log holds {start} up to {end}")
         self.offset = offset
         self.start = start
         self.end = end

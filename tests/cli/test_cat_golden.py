@@ -44,7 +44,7 @@ def test_cat_prints_what_kafka_read(golden):
 @pytest.mark.parametrize(
     ("partition", "code", "message"),
     [
-        (0, 0, "at byte 3973: the last batch is cut off (short_tail); 712 bytes not read"),
+        (0, 0, "at byte 3973: the last batch is incomplete (short_tail); 712 bytes not read"),
         (1, 1, "at byte 1590: the bytes do not match their CRC (crc_mismatch); restore this"),
         (2, 0, "at byte 3298: only zeros follow"),
     ],

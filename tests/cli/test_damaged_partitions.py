@@ -57,7 +57,7 @@ def test_start_below_zero_and_beyond_the_end(logs):
     assert run("cat", "--start", "-5", logs).code == 2
     beyond = run("cat", "--start", "100", logs / "orders-1")
     assert (beyond.code, beyond.err.count("\n")) == (2, 1)
-    assert "offset 100 is not in the log: it holds 0 up to 3" in beyond.err
+    assert "offset 100 is out of range: the log holds 0 up to 3" in beyond.err
     some = run("cat", "--start", "7", "--skip-damaged", logs)
     assert places(some) == [(0, 7), (0, 8)]
     assert "orders-1 ends at offset 3, before 7" in some.err

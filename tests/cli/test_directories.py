@@ -81,11 +81,11 @@ def test_topics_and_partitions_choose_for_every_verb(options, topics, numbers):
     [
         (
             ["-t", "ordrs"],
-            "stratalog: no topic 'ordrs' here: there are letters.v1, orders.grove-6\n",
+            "stratalog: no topic 'ordrs'; found letters.v1, orders.grove-6\n",
         ),
-        (["-p", "7"], "stratalog: no partition 7 here: there are letters.v1-0, orders.grove-6-0, "),
-        (["-p", "x"], "stratalog: 'x' is no partition: write 0, or 0,2-5\n"),
-        (["-t", "a b"], "stratalog: 'a b' is no topic: "),
+        (["-p", "7"], "stratalog: no partition 7; found letters.v1-0, orders.grove-6-0, "),
+        (["-p", "x"], "stratalog: 'x' is not a partition: write 0 or 0,2-5\n"),
+        (["-t", "a b"], "stratalog: 'a b' is not a topic name: "),
     ],
 )
 def test_a_wrong_wish_is_exit_code_2_and_leaves_no_output(tmp_path, verb, options, said):
@@ -132,10 +132,10 @@ def test_offsets_in_every_form_agree_between_cat_and_count():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--offsets", "nonsense"], "'nonsense' are no offsets: write 100, "),
-        (["--offsets", "9:3"], "end before they begin"),
-        (["--offsets", "5", "--start", "3"], "leave out start"),
-        (["--offsets", "@-1h", "--end-time", "2024-01-01"], "leave out start"),
+        (["--offsets", "nonsense"], "'nonsense' is not a range of offsets: write 100, "),
+        (["--offsets", "9:3"], "end before they start"),
+        (["--offsets", "5", "--start", "3"], "offsets cannot be combined"),
+        (["--offsets", "@-1h", "--end-time", "2024-01-01"], "offsets cannot be combined"),
     ],
 )
 def test_wrong_offsets_are_exit_code_2(options, said):
@@ -198,7 +198,7 @@ def test_verify_tells_what_it_does_not_know():
     done = run("verify", "-p", "1", TORN.path)
     assert done.code == 1
     assert done.err.startswith(
-        f"stratalog: note: {TORN.path}: not known, left alone: dump-index.txt"
+        f"stratalog: note: {TORN.path}: unknown files, ignored: dump-index.txt"
     )
     rows = [row for row in done.rows() if row["kind"] == "log"]
     assert [row["status"] for row in rows] == ["ok", "damaged", "ok"]
@@ -233,7 +233,7 @@ def test_a_folder_without_logs_is_exit_code_3(tmp_path):
     for verb in ("cat", "count", "verify", "ls"):
         done = run(verb, tmp_path)
         assert done.code == 3
-        assert f"{tmp_path}: neither a log directory nor a partition" in done.err
+        assert f"{tmp_path}: not a log directory or partition folder" in done.err
 
 
 def test_one_partition_twice_is_exit_code_2(tmp_path):

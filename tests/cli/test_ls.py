@@ -130,8 +130,8 @@ def test_what_is_not_known_is_a_note_and_no_error(tmp_path):
     done = run("ls", tmp_path)
     assert done.code == 0
     assert done.err.splitlines() == [
-        f"stratalog: note: {tmp_path}: not known, left alone: a\\x1b[31m",
-        f"stratalog: note: {tmp_path}/orders-0: not known, left alone: notes.txt",
+        f"stratalog: note: {tmp_path}: unknown files, ignored: a\\x1b[31m",
+        f"stratalog: note: {tmp_path}/orders-0: unknown files, ignored: notes.txt",
     ]
 
 

@@ -72,7 +72,7 @@ def test_time_bounds_as_milliseconds_and_iso():
     [
         (["cat", "--columns", "offset,colour", *SEGMENTS], "no column 'colour': there are topic,"),
         (["cat", "--columns", "offset,offset", *SEGMENTS], "named twice"),
-        (["cat", "--columns", "", *SEGMENTS], "no name"),
+        (["cat", "--columns", "", *SEGMENTS], "empty column name"),
         (["cat", "--start-time", "yesterday", *SEGMENTS], "is not a time"),
         (["cat", "--max-decompressed-bytes", "10XB", *SEGMENTS], "is not a size"),
         (["cat", "--max-decompressed-bytes", "3GiB", *SEGMENTS], "max_decompressed_bytes"),

@@ -141,8 +141,8 @@ def test_configs_are_those_of_the_new_topic(tmp_path):
     [
         (["-c", "retention.msx=1"], "did you mean retention.ms?"),
         (["-c", "retention.ms=soon"], "retention.ms: 'soon' is not"),
-        (["-c", "retention.ms"], "write name=value"),
-        (["-c", "=5"], "write name=value"),
+        (["-c", "retention.ms"], "write NAME=VALUE"),
+        (["-c", "=5"], "write NAME=VALUE"),
         (["-c", "retention.ms=1", "-c", "retention.ms=2"], "retention.ms is given twice"),
         (["-c", "retention.ms=1", "-c", "retention_ms=2"], "retention.ms is given twice"),
         (["-t", "a/b"], "is not a topic"),
@@ -264,18 +264,18 @@ def test_keys_go_where_kafkas_producers_send_them(tmp_path):
 WRONG = {
     "{": "not JSON",
     "nonsense": "not JSON",
-    "5": "a record is an object",
-    "[]": "a record is an object",
-    "null": "a record is an object",
-    "{}": "a record is an object",
-    '{"offset": 5}': "a record is an object",
-    '{"value": 5}': "'value' is text in base64",
+    "5": "a record is a JSON object",
+    "[]": "a record is a JSON object",
+    "null": "a record is a JSON object",
+    "{}": "a record is a JSON object",
+    '{"offset": 5}': "a record is a JSON object",
+    '{"value": 5}': "'value' must be base64 text",
     '{"value": "not base64!"}': "'value' is not base64",
     '{"value": "abc"}': "'value' is not base64",
     '{"value": "é"}': "'value' is not base64",
-    '{"key": "aw=="}': "a record is an object with a 'value' (null for a tombstone)",
+    '{"key": "aw=="}': "a record is a JSON object with a 'value' (null for a tombstone)",
     '{"value": "", "kye": "aw=="}': "a record has no 'kye'",
-    '{"value": "", "key": {"a": 1}}': "'key' is text in base64",
+    '{"value": "", "key": {"a": 1}}': "'key' must be base64 text",
     '{"value": "", "timestamp": "now"}': "'timestamp' is a whole number",
     '{"value": "", "timestamp": 1.5}': "'timestamp' is a whole number",
     '{"value": "", "timestamp": true}': "'timestamp' is a whole number",
@@ -283,11 +283,11 @@ WRONG = {
     '{"value": "", "partition": -1}': "'partition' is a whole number",
     '{"value": "", "partition": 2147483648}': "'partition' is a whole number",
     '{"value": "", "partition": "0"}': "'partition' is a whole number",
-    '{"value": "", "headers": 5}': "'headers' are a list",
-    '{"value": "", "headers": {"a": ""}}': "'headers' are a list",
-    '{"value": "", "headers": [["a"]]}': "a header is a pair",
-    '{"value": "", "headers": [[5, ""]]}': "a header is a pair",
-    '{"value": "", "headers": [["a", 5]]}': "'header' is text in base64",
+    '{"value": "", "headers": 5}': "'headers' must be a list",
+    '{"value": "", "headers": {"a": ""}}': "'headers' must be a list",
+    '{"value": "", "headers": [["a"]]}': "a header must be a pair",
+    '{"value": "", "headers": [[5, ""]]}': "a header must be a pair",
+    '{"value": "", "headers": [["a", 5]]}': "'header' must be base64 text",
     '{"value": "", "headers": [["\\ud800", ""]]}': "surrogates not allowed",
     '{"value": "", "is_control": true}': "a control record ends a transaction",
     "[" * 100_000: "line 3: ",
@@ -333,7 +333,7 @@ def test_directory_that_is_locked_is_exit_code_3(tmp_path):
             command("produce", tmp_path, "-t", "t"), input=b"x\n", capture_output=True
         )
     assert done.returncode == 3
-    assert done.stderr.decode().startswith(f"stratalog: {tmp_path}/.lock: locked: ")
+    assert done.stderr.decode().startswith(f"stratalog: {tmp_path}/.lock: locked by ")
     assert done.stderr.count(b"\n") == 1
 
 
@@ -477,7 +477,7 @@ def test_standard_input_that_is_closed_is_a_usage_error(tmp_path):
         capture_output=True,
     )
     assert (closed.returncode, closed.stderr) == (
-        2, b"stratalog: there is no standard input to read records from\n",
+        2, b"stratalog: standard input is closed: pipe records into the command\n",
     )  # fmt: skip
     assert not (tmp_path / "logs").exists()
 

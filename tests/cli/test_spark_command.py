@@ -48,8 +48,8 @@ def test_spark_is_not_imported_before_a_job_runs(arguments):
     [
         (["count", "no-such-folder"], 3, "no such file or directory"),
         (["count", "--conf", "nonsense", "x"], 2, "write NAME=VALUE"),
-        (["count", "--json", "-o", "csv", "x"], 2, "only one can be"),
-        (["count", "--offsets", "soon", *folders("v2-plain")], 2, "no offsets"),
+        (["count", "--json", "-o", "csv", "x"], 2, "use one of them"),
+        (["count", "--offsets", "soon", *folders("v2-plain")], 2, "is not a range of offsets"),
         (["verify", "-t", "nope", *folders("v2-plain")], 2, "no topic"),
         (["count", "-p", "99", *folders("v2-plain")], 2, "no partition 99"),
     ],

@@ -98,7 +98,7 @@ class Keeper:
         file.close()
         try:
             return decode_offsets(bytes(data)).get(PLACE, 0)
-        except CorruptionError:  # Kafka, too, goes on without
+        except CorruptionError:  # Kafka, too, continues without
             return 0
 
     def write(self, name: str, offset: int) -> None:

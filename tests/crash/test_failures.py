@@ -1,7 +1,7 @@
 """The n-th call fails, for every n: an I/O error, a full disk, no more descriptors, no memory, an interrupt.
 
 Goal: whoever calls gets one clean error, nothing acknowledged is lost, the log opens again; when there is
-room again it goes on without being opened; after a failed sync it acknowledges nothing any more (D7, D8, X3).
+room again it continues without being opened; after a failed sync it acknowledges nothing (D7, D8, X3).
 Method: each scenario runs on a file system that fails once (or from then on), is healed, goes on if it can,
 and is then looked at as after a kill and after a power cut.
 """

@@ -104,7 +104,7 @@ def test_what_is_not_in_the_grammar_is_refused_with_examples(text):
     "text", ["90:39", "90:90", "-2:-5", "@-1h:-2h", "@2024-03-13:2024-03-12", "@2024-03-13:-1h"]
 )
 def test_a_range_that_ends_before_it_begins_is_refused(text):
-    with pytest.raises(UsageError, match="end before they begin"):
+    with pytest.raises(UsageError, match="end before they start"):
         parse_offsets(text, NOW)
 
 

@@ -161,13 +161,13 @@ def test_the_end_is_behind_the_last_whole_batch(tmp_path):
 
 def test_wrong_wishes_are_refused_at_once(tmp_path):
     segment(tmp_path, 0, batch(0))
-    with pytest.raises(UnknownPartitionError, match="there is orders"):
+    with pytest.raises(UnknownPartitionError, match="found orders"):
         stratalog.scan(tmp_path, topics="ordrs")
-    with pytest.raises(UnknownPartitionError, match="there is orders-0"):
+    with pytest.raises(UnknownPartitionError, match="found orders-0"):
         stratalog.scan(tmp_path, partitions="3")
-    with pytest.raises(UsageError, match="leave out start"):
+    with pytest.raises(UsageError, match="offsets cannot be combined"):
         stratalog.scan(tmp_path, offsets="-5", start=3)
-    with pytest.raises(UsageError, match="are no offsets"):
+    with pytest.raises(UsageError, match="is not a range of offsets"):
         stratalog.scan(tmp_path, offsets="nonsense")
 
 

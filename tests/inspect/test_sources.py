@@ -153,10 +153,10 @@ def test_what_is_not_known_is_told_and_left_alone(root):
     (root / "replication-offset-checkpoint.tmp").touch()
     (root / "bootstrap.checkpoint").touch()
     of_root, swap, of_partition = find_sources(root).notes
-    assert of_root == f"{root}: not known, left alone: lost+found"
+    assert of_root == f"{root}: unknown files, ignored: lost+found"
     assert swap.startswith(f"{root}/orders-0: a replacement of segments was interrupted, ")
     assert swap.endswith(": 00000000000000000003.log.swap")
-    assert of_partition == f"{root}/orders-0: not known, left alone: inner, notes.txt"
+    assert of_partition == f"{root}/orders-0: unknown files, ignored: inner, notes.txt"
     assert len(find_sources(root).files) == 6
 
 
@@ -174,7 +174,7 @@ def test_links_inside_folders_are_not_followed(root, tmp_path):
 
 def test_a_folder_that_is_neither_is_a_storage_error(tmp_path):
     (tmp_path / "somewhere").mkdir()
-    with pytest.raises(StorageError, match="neither a log directory nor a partition"):
+    with pytest.raises(StorageError, match="not a log directory or partition folder"):
         find_sources(tmp_path)
     (tmp_path / "meta.properties").touch()
     assert find_sources(tmp_path).partitions == ()

@@ -160,7 +160,7 @@ def test_gaps_are_notes_and_only_when_asked_for(tmp_path):
         ("note", "offset_gap", 10),
         ("note", "offset_gap", 20),
     ]
-    assert "offsets 3 to 9 are not there" in report.findings[0].detail
+    assert "offsets 3 to 9 are missing" in report.findings[0].detail
     assert (report.status, report.records) == ("ok", 12)
 
 
@@ -168,7 +168,7 @@ def test_too_many_findings_end_the_file(tmp_path):
     data = b"".join(flipped(batch(3 * n), 90) for n in range(20))
     report = verify_file(segment(tmp_path, 0, data), findings_max=5)
     assert len(report.findings) == 6
-    assert "5 findings are enough" in report.findings[-1].detail
+    assert "5 findings, so the check stopped" in report.findings[-1].detail
     assert report.unchecked_bytes == len(data) // 20 * 15
 
 

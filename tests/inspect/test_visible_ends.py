@@ -153,7 +153,7 @@ def test_ls_and_count_say_what_is_seen(tmp_path):
     counted = run("count", tmp_path, "-o", "ndjson").rows()
     assert [row["records"] for row in counted] == [1, 1]
     listed = run("ls", tmp_path, "-o", "ndjson")
-    assert "pieces that are staged and not committed: 2" in listed.err
+    assert "staged pieces without a commit: 2" in listed.err
 
 
 def test_commits_while_a_directory_is_scanned(tmp_path):

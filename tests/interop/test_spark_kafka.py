@@ -254,7 +254,7 @@ def write(frame: Any, path: object, **options: object) -> None:
 
 def test_sink_refuses_a_directory_that_kafka_has_open(spark: Any, broker: oracle.Kafka) -> None:
     frame = spark.sql("SELECT 'key' AS key, 'value' AS value")
-    with pytest.raises(Exception, match="has had this directory open") as raised:
+    with pytest.raises(Exception, match="has held the lock of this directory") as raised:
         write(frame, log_dir(broker), topic="orders", lockTimeout="200ms")
     assert "LockedError" in str(raised.value)
     assert "\tat " not in str(raised.value), "a Java stack trace"

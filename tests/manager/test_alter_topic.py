@@ -42,8 +42,8 @@ def test_configs_are_changed_added_and_reset():
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"retention.msx": 5}, "'retention.msx' is not a config of a topic; did you mean"),
-        ({"retention.msx": None}, "'retention.msx' is not a config of a topic; did you mean"),
+        ({"retention.msx": 5}, "'retention.msx' is not a topic config; did you mean"),
+        ({"retention.msx": None}, "'retention.msx' is not a topic config; did you mean"),
         ({"retention.ms": "soon"}, "retention.ms: 'soon' is not"),
         ({"retention.ms": 5, "retention_ms": 6}, "retention.ms is given twice"),
         ({"retention.ms": None, "retention_ms": 6}, "retention.ms is given twice"),

@@ -510,7 +510,7 @@ def test_discarded_pieces_go_unless_a_commit_has_promised_them(here, disk):
             broken.commit(key(), pieces)
         if read_journal(disk, ROOT).open:
             break
-    assert any("the commit is promised" in note for note in caught.value.__notes__)
+    assert any("the commit is decided" in note for note in caught.value.__notes__)
     discard_pieces(ROOT, pieces, file_system=disk)
     assert all(piece.name in here.names() for piece in pieces)
     faulty.heal()
@@ -518,7 +518,7 @@ def test_discarded_pieces_go_unless_a_commit_has_promised_them(here, disk):
     again = here.put(key(), {("t", 0): ["a"], ("t", 1): ["b"]}, attempt=2)
     assert again.was_done_before
     assert again.replayed
-    assert "was begun by a process that died" in again.reports[0]
+    assert "of a crashed process was completed" in again.reports[0]
     assert here.seen() == {("t", 0): ["x", "a"], ("t", 1): ["b"]}
 
 
@@ -674,7 +674,7 @@ def test_a_thread_that_fails_leaves_a_promise_that_is_kept(tmp_path):
     files.arm(40, fault=Fault.EIO, calls={Call.WRITE})
     with pytest.raises(StorageError) as caught:
         here.commit(key(), pieces, {"t": TopicPlan(7)})
-    assert "promised" in caught.value.__notes__[0]
+    assert "is decided" in caught.value.__notes__[0]
     assert here.seen() != whole
     with stratalog.open(tmp_path / "data"):
         pass

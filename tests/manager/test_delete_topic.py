@@ -251,7 +251,7 @@ def test_what_cannot_be_deleted_is_refused_before_anything_changes():
         assert "being_deleted" not in disk.read_bytes(f"{ROOT}/{FILE}").decode()
         assert logs.latest("t", 1) == 3
         logs.delete_topic("t")
-    with open_memory(disk, read_only=True) as logs, pytest.raises(UsageError, match="read only"):
+    with open_memory(disk, read_only=True) as logs, pytest.raises(UsageError, match="read-only"):
         logs.delete_topic("t")
     with pytest.raises(UsageError, match="closed"):
         logs.delete_topic("t")

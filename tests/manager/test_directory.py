@@ -103,7 +103,7 @@ def test_read_only_makes_nothing(tmp_path):
     before = tree(tmp_path)
     with stratalog.open(tmp_path / "empty", read_only=True) as logs:
         assert logs.topics() == {}
-        with pytest.raises(UsageError, match="read only"):
+        with pytest.raises(UsageError, match="read-only"):
             logs.create("a")
     assert tree(tmp_path) == before
 
@@ -161,7 +161,7 @@ def test_meta_properties_that_cannot_be_read_name_themselves(tmp_path, text):
         with stratalog.open(tmp_path / "logs", read_only=True):
             return
     for read_only in (False, True):
-        with pytest.raises(CorruptionError, match="put back a copy") as caught:
+        with pytest.raises(CorruptionError, match="restore it from a backup") as caught:
             stratalog.open(tmp_path / "logs", read_only=read_only)
         assert caught.value.path == str(path)
     assert {k: v for k, v in tree(tmp_path).items() if k != "logs"} == {

@@ -281,7 +281,7 @@ def test_wrong_record_leaves_what_went_in_before(logs, wrong_at):
     """Records go in 8192 at a time: of the group that holds the wrong one none is appended."""
     logs.create("a", 1)
     data: list[Any] = [str(n) for n in range(wrong_at)] + [5] + ["behind"] * 100
-    with pytest.raises(UsageError, match="int is no record"):
+    with pytest.raises(UsageError, match="int is not a record"):
         logs.append("a", iter(data))
     before = wrong_at // 8192 * 8192
     assert values(logs, "a") == [str(n).encode() for n in range(before)]
@@ -736,7 +736,7 @@ def test_failed_write_is_told_first_and_then_what_came_of_it():
     with pytest.raises(StorageError, match="input/output") as caught:
         logs.append("a", ["y"])
     assert not isinstance(caught.value, LogFailedError)
-    with pytest.raises(LogFailedError, match="open the log again"):
+    with pytest.raises(LogFailedError, match="reopen the log directory"):
         logs.append("a", ["y"])
     assert values(logs, "a") == [b"x"]
     logs.close()

@@ -106,7 +106,7 @@ def use(logs: Logs) -> None:
         lambda: logs.delete_records(next(iter(logs.topics())), 0, 0),
         lambda: logs.add_partitions(next(iter(logs.topics())), 50),
     ):
-        with pytest.raises(UsageError, match="read only"):
+        with pytest.raises(UsageError, match="read-only"):
             call()
 
 

@@ -203,7 +203,7 @@ def test_few_columns(logs, columns):
 @pytest.mark.parametrize(
     ("columns", "match"),
     [(["valeu"], "no column 'valeu': there are topic"), ([], "at least one"),
-     (["key", "key"], "named once"), ([5], "no column 5")],
+     (["key", "key"], "each only once"), ([5], "no column 5")],
 )  # fmt: skip
 def test_wrong_columns(logs, columns, match):
     filled(logs, 3)

@@ -17,7 +17,7 @@ def test_a_cut_below_the_recovery_point_lowers_it_at_once(tmp_path: Path) -> Non
             logs.append("a", [value])
         path = logs.partition("a").segments[0].log.path
     data = bytearray(Path(path).read_bytes())
-    data[-1] ^= 0x01  # in the last batch: it was stored safely once
+    data[-1] ^= 0x01  # in the last batch: it was fsynced before
     Path(path).write_bytes(data)
     (tmp_path / ".kafka_cleanshutdown").unlink()
     logs = stratalog.open(tmp_path, on_damage="cut")

@@ -86,10 +86,10 @@ def test_record_may_be_written_as(given, expected):
 @pytest.mark.parametrize(
     ("given", "match"),
     [
-        (5, "int is no record"),
-        (("a", "b", "c"), "tuple is no record"),
-        (["a", "b"], "list is no record"),
-        (object(), "object is no record"),
+        (5, "int is not a record"),
+        (("a", "b", "c"), "tuple is not a record"),
+        (["a", "b"], "list is not a record"),
+        (object(), "object is not a record"),
         ({"valeu": b"v"}, "no field 'valeu'"),
         ({5: b"v"}, "no field 5"),
         ({"value": 5}, "a value is bytes, text or None, not int"),
@@ -102,9 +102,9 @@ def test_record_may_be_written_as(given, expected):
         ({"value": b"v", "headers": {"h": 5}}, "a header is bytes"),
         ({"value": b"v", "headers": 5}, "headers are pairs, not int"),
         ({"value": b"v", "headers": "ab"}, "headers are pairs, not str"),
-        ({"value": b"v", "headers": [("a",)]}, "a header is a pair"),
-        ({"value": b"v", "headers": ["ab"]}, "a header is a pair"),
-        ({"value": b"v", "headers": [("a", b"b", b"c")]}, "a header is a pair"),
+        ({"value": b"v", "headers": [("a",)]}, "a header must be a pair"),
+        ({"value": b"v", "headers": ["ab"]}, "a header must be a pair"),
+        ({"value": b"v", "headers": [("a", b"b", b"c")]}, "a header must be a pair"),
         ({"value": b"v", "timestamp": "now"}, "timestamp 'now' is not"),
         ({"value": b"v", "timestamp": 1.5}, "timestamp 1.5 is not"),
         ({"value": b"v", "timestamp": True}, "timestamp True is not"),
@@ -368,7 +368,7 @@ def test_arrow_columns_of_one_name_are_refused():
 
 def test_arrow_stream_of_something_else_is_refused():
     pa = arrow()
-    with pytest.raises(UsageError, match="no Arrow columns of records"):
+    with pytest.raises(UsageError, match="does not hold records"):
         rows(pa.chunked_array([[1, 2, 3]]))
 
 

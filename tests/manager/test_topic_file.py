@@ -148,7 +148,7 @@ def test_reopening_keeps_them(tmp_path):
     [
         ({"retention.msx": 1}, "did you mean retention.ms"),
         ({"log.retention.ms": 1}, "did you mean retention.ms"),
-        ({"nonsense": 1}, "'nonsense' is not a config"),
+        ({"nonsense": 1}, "'nonsense' is not a topic config"),
         ({"retention.ms": "soon"}, "retention.ms: 'soon' is not"),
         ({"retention_ms": -5}, "retention.ms: -5 is not"),
         ({"segment.bytes": 100}, "segment.bytes: 100 is not"),

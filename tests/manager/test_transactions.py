@@ -108,7 +108,7 @@ def test_by_hand(logs):
     one.commit()
     assert committed(logs, "b") == [b"1", b"3"]
     for call in (one.commit, one.abort, two.commit, lambda: one.append("b", ["x"])):
-        with pytest.raises(TransactionStateError, match="begin another"):
+        with pytest.raises(TransactionStateError, match="start a new one"):
             call()
     with one:  # a block around what is over does nothing
         pass
@@ -232,7 +232,7 @@ def test_append_that_is_refused_whole_does_not_spoil_it(logs):
 def test_append_that_is_left_half_done_can_only_be_aborted(logs):
     """Else the next batch would look like one that is there already, and be dropped without a word."""
     txn = logs.transaction()
-    with pytest.raises(UsageError, match="int is no record"):
+    with pytest.raises(UsageError, match="int is not a record"):
         txn.append("b", [*["x"] * 9000, 5])
     with pytest.raises(
         TransactionStateError, match="an append of this transaction failed: abort it"
@@ -251,7 +251,7 @@ def test_spoiled_transaction_is_over_behind_its_block_also_when_its_error_was_ca
     with (
         pytest.raises(TransactionStateError, match="failed: it was aborted"),
         logs.transaction() as txn,
-        pytest.raises(UsageError, match="int is no record"),
+        pytest.raises(UsageError, match="int is not a record"),
     ):
         txn.append("b", [*["x"] * 9000, 5])
     assert txn.state is TransactionState.ABORTED

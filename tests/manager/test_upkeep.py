@@ -168,6 +168,6 @@ def test_closed_logs_run_no_jobs(tmp_path: Path) -> None:
         logs.run_due_jobs()
     with (
         stratalog.open(tmp_path, read_only=True) as logs,
-        pytest.raises(UsageError, match="read only"),
+        pytest.raises(UsageError, match="read-only"),
     ):
         logs.run_due_jobs()

@@ -168,7 +168,7 @@ def test_admit_plain_agrees_on_any_bytes(
 
 
 def test_a_batch_of_many_pieces_is_checked_to_its_last_byte() -> None:
-    """Records of all sizes, some larger than a piece: wherever a piece ends, none is left out."""
+    """Records of all sizes, some larger than a piece: wherever a piece ends, no offsets are left out."""
     sizes = [1, 700_000, 3, 524_288, 90_000, 1, 1, 600_000]
     batch = bytearray(build_batch([Record(bytes(each), b"k", T + each) for each in sizes]))
     assert len(batch) > 3 * (512 << 10)

@@ -17,7 +17,7 @@ LAST = 2**63 - 1
 def test_it_is_refused_and_the_one_before_it_is_not(tmp_path: Path, data: bytes) -> None:
     log = open_log(tmp_path)
     log.append_as_follower(batch(b"a"))
-    with pytest.raises(OffsetOrderError, match="none is left"):
+    with pytest.raises(OffsetOrderError, match="no offsets are left"):
         log.append_as_follower(LAST.to_bytes(8, "big") + data[8:])
     assert (log.log_end, log.failure) == (1, None)
     log.append_as_follower(batch(b"z", base_offset=LAST - 1))

@@ -67,7 +67,7 @@ def told(done: Run) -> dict[int, tuple[int, int, int]]:
         ({"value": "eHh4" * 400000}, "retention.ms=-1", "is above max.message.bytes=1048588"),
         ({"timestamp": FUTURE}, "retention.ms=-1", f"the record is of {FUTURE}, more than "),
         ({"partition": 7}, "retention.ms=-1", "topic 't' has no partition 7"),
-        ({"value": 5}, "retention.ms=-1", "'value' is text in base64"),
+        ({"value": 5}, "retention.ms=-1", "'value' must be base64 text"),
     ],
     ids=["no key", "large for the topic", "large", "late", "no such partition", "no record"],
 )  # fmt: skip

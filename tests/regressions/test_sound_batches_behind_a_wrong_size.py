@@ -73,7 +73,7 @@ def test_a_batch_that_is_damaged_in_its_records_too(tmp_path: Path) -> None:
     path.write_bytes(flipped(path.read_bytes(), WRONG * size + size - 2))
     found, error = offsets_until_damage(str(path))
     assert found == list(range(WRONG))
-    assert f"sound ones follow from byte {(WRONG + 1) * size} on" in str(error)
+    assert f"intact batches follow from byte {(WRONG + 1) * size}" in str(error)
 
 
 @pytest.mark.parametrize("bit", range(32))

@@ -166,12 +166,12 @@ def test_sql(spark, make_log):
     ("options", "says"),
     [
         ({"startingOffset": "earliest"}, "did you mean startingOffsets"),
-        ({"subscribe": "nope"}, "no topic 'nope' here: there is orders"),
+        ({"subscribe": "nope"}, "no topic 'nope'; found orders"),
         ({"assign": '{"orders": [9]}'}, "no partition orders-9"),
-        ({"startingOffsets": '{"orders": {"0": 5}}'}, "it must name every partition"),
-        ({"startingOffsets": '{"orders": {"0": 5, "1": 99999, "2": 0}}'}, "offset 99999 is not in the log"),
+        ({"startingOffsets": '{"orders": {"0": 5}}'}, "it must list every partition"),
+        ({"startingOffsets": '{"orders": {"0": 5, "1": 99999, "2": 0}}'}, "offset 99999 is out of range"),
         ({"columns": "valu"}, "no column 'valu'"),
-        ({"splitBytes": "-1"}, "a size from 1 on"),
+        ({"splitBytes": "-1"}, "a size of at least 1"),
     ],
 )  # fmt: skip
 def test_errors_are_one_sentence_on_the_driver(spark, make_log, options, says):

@@ -53,7 +53,7 @@ def test_everything_works_without_a_word_of_registration(tmp_path):
     assert not again
     assert found["jobs"].pop("verify")
     assert set(found["jobs"].values()) == {501}, found["jobs"]
-    assert "no topic 'nope' here: there is t" in found["error"]
+    assert "no topic 'nope'; found t" in found["error"]
     assert "\tat " not in found["error"], "a Java stack trace"
 
 

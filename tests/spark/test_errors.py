@@ -46,13 +46,13 @@ def check(error, says):
     ("options", "says"),
     [
         ({"startingOffset": "earliest"}, "did you mean startingOffsets"),
-        ({"subscribe": "nope"}, "no topic 'nope' here: there is orders"),
+        ({"subscribe": "nope"}, "no topic 'nope'; found orders"),
         ({"endingOffsets": "latest"}, "a stream has no end, except an endingTimestamp"),
-        ({"maxOffsetsPerTrigger": "0"}, "a whole number from 1 on"),
-        ({"startingOffsets": '{"orders": {"0": 5}}'}, "it must name every partition"),
+        ({"maxOffsetsPerTrigger": "0"}, "an integer of at least 1"),
+        ({"startingOffsets": '{"orders": {"0": 5}}'}, "it must list every partition"),
         (
             {"startingOffsets": '{"orders": {"0": 0, "1": 0, "2": 777}}'},
-            "offset 777 is not in the log: it holds 0 up to",
+            "offset 777 is out of range: the log holds 0 up to",
         ),
     ],
 )
@@ -95,10 +95,10 @@ def test_writer_beside_a_stream_that_writes(spark, make_log, tmp_path):
     path = make_log(20)
     with (
         stratalog.open(str(tmp_path / "target")),
-        pytest.raises(Exception, match="has had this directory open") as raised,
+        pytest.raises(Exception, match="has held the lock of this directory") as raised,
     ):
         copied(stream(spark, path, startingOffsets="earliest"), tmp_path, lockTimeout="100ms")
-    check(raised.value, "has had this directory open")
+    check(raised.value, "has held the lock of this directory")
     copied(stream(spark, path, startingOffsets="earliest"), tmp_path)  # and when it is gone
     with stratalog.open(str(tmp_path / "target"), read_only=True) as logs:
         assert len(list(logs.read("copy").records())) == 20
@@ -114,7 +114,7 @@ def test_commit_into_a_directory_that_is_damaged(spark, make_log, tmp_path):
     make_log(20, first=20)
     with pytest.raises(Exception, match=r"stratalog-commits\.journal") as raised:
         copied(stream(spark, path, startingOffsets="earliest"), tmp_path)
-    check(raised.value, "put back a copy")
+    check(raised.value, "restore it from a backup")
     assert journal.read_bytes() == data
 
 

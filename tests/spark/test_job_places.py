@@ -228,7 +228,7 @@ def test_a_promise_reaches_whoever_runs_the_job() -> None:
     text = (
         "Traceback (most recent call last):\n"
         "stratalog.errors.StorageError: logs/t-0: no space left on device\n"
-        "the commit is promised: whoever opens the log directory next to write finishes it, so do not "
+        "the commit is decided: whoever opens the log directory next to write finishes it, so do not "
         "write it again: a second try would be another commit\n"
     )
     with pytest.raises(StorageError, match="do not write it again"), in_plain_words():
@@ -237,7 +237,7 @@ def test_a_promise_reaches_whoever_runs_the_job() -> None:
 
 def test_a_topic_that_is_no_text_is_one_error(spark: Any, tmp_path: Path) -> None:
     frame = spark.sql("select 'v' as value, cast(X'ff' as string) as topic")
-    with pytest.raises(Exception, match="no text in UTF-8") as caught:
+    with pytest.raises(Exception, match="not valid UTF-8") as caught:
         frame.write.format("stratalog").mode("append").save(str(tmp_path / "logs"))
     assert InvalidRecordError.__name__ in str(caught.value)
 

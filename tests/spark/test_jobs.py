@@ -137,7 +137,7 @@ def test_progress_rises_with_the_tasks(spark):
     [
         (lambda spark, path: jobs.count(spark, path + "-no"), StorageError, "no such file"),
         (lambda spark, path: jobs.count(spark, path, topics="nope"), UnknownPartitionError, "orders"),
-        (lambda spark, path: jobs.count(spark, path, offsets="x"), UsageError, "no offsets"),
+        (lambda spark, path: jobs.count(spark, path, offsets="x"), UsageError, "is not a range of offsets"),
         (lambda spark, path: jobs.export(spark, path, "/x", decode="xml"), UsageError, "one of"),
         (lambda spark, path: jobs.export(spark, path, "/x", where="nope > 1"), UsageError, "nope"),
         (lambda spark, path: jobs.export(spark, path, "/x", mode="both"), UsageError, "mode"),

@@ -33,7 +33,7 @@ def test_command_names_a_master_that_cannot_be_reached_before_java_starts(
     done = run("spark", "count", "--master", f"spark://127.0.0.1:{closed_port}", tmp_path)
     assert (done.code, done.out) == (3, b"")
     assert done.err == (
-        f"stratalog: spark://127.0.0.1:{closed_port}: no Spark master answers: connection refused\n"
+        f"stratalog: spark://127.0.0.1:{closed_port}: the Spark master does not respond: connection refused\n"
     )
     assert time.monotonic() - before < 30
 

@@ -136,7 +136,7 @@ def test_a_condition_may_spell_columns_as_it_likes(spark: Any, path: str) -> Non
 def test_what_a_read_refuses_a_scan_refuses(spark: Any, path: str) -> None:
     bounds = {"startingOffsets": '{"orders": {"0": 5, "1": 5}}', "subscribe": "orders"}
     behind = {**bounds, "endingOffsets": '{"orders": {"0": 5, "1": 4}}'}
-    with pytest.raises(StratalogError, match="offset 5 is not in the log: it holds 0 up to 4"):
+    with pytest.raises(StratalogError, match="offset 5 is out of range: the log holds 0 up to 4"):
         scan(spark, path, options=behind)
     with pytest.raises(StratalogError, match="nowhere"):
         scan(spark, path + "/nowhere", where="1 = 0")
@@ -399,12 +399,12 @@ def test_what_is_left_out_is_told(path: str, tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="stratalog: ") as told:
         plan_scan(options, EVERYTHING)
     texts = [str(each.message) for each in told]
-    assert any("orders-1 is a link" in text for text in texts)
+    assert any("orders-1 is a symbolic link" in text for text in texts)
     assert any("log-start-offset-checkpoint" in text for text in texts)
 
 
 def test_a_folder_whose_name_is_no_partition_s_is_refused(path: str, tmp_path: Path) -> None:
     shutil.copytree(Path(path, "orders-0"), tmp_path / "segments")
     options = ReadOptions.of({"path": str(tmp_path / "segments")}, is_stream=False)
-    with pytest.raises(UsageError, match="its name must say"):
+    with pytest.raises(UsageError, match="the name of a partition folder must be"):
         plan_scan(options, EVERYTHING)

@@ -146,7 +146,7 @@ def test_deleted_records_are_an_error_unless_they_may_be(spark, make_log, tmp_pa
     with stratalog.open(path) as logs:
         logs.delete_records("orders", 0, 150)
     query = copy_to(stream(spark, path, **options), target, checkpoint)
-    with pytest.raises(Exception, match="offset 100 is not in the log: it holds 150 up to 200"):
+    with pytest.raises(Exception, match="offset 100 is out of range: the log holds 150 up to 200"):
         query.awaitTermination(60)
     finish(copy_to(stream(spark, path, failOnDataLoss="false", **options), target, checkpoint))
     assert values(target, "copy") == sorted(numbers(100) + numbers(50, first=150))

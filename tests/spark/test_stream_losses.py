@@ -1,4 +1,4 @@
-"""What a stream does where a log is no longer what it was: it says so, or goes on without, as it was told.
+"""What a stream does where a log is no longer what it was: it says so, or continues without, as it was told.
 
 Spark's questions are asked here as Spark asks them, in its order, without a session.
 """
@@ -78,7 +78,9 @@ def test_a_log_that_is_shorter_than_what_was_read_is_a_loss(tmp_path: Path) -> N
     assert found == of("orders", 100)
     shutil.rmtree(tmp_path / "orders-0")
     append(tmp_path, "orders", 50)
-    with pytest.raises(StratalogError, match="offset 100 is not in the log: it holds 0 up to 50"):
+    with pytest.raises(
+        StratalogError, match="offset 100 is out of range: the log holds 0 up to 50"
+    ):
         reader(tmp_path).latestOffset(end, ALL)
     end, found = run(reader(tmp_path, failondataloss="false"), end)
     assert found == of("orders", 50)
@@ -105,7 +107,7 @@ def test_the_first_batch_comes_again_from_where_it_began(tmp_path: Path, moved: 
     with stratalog.open(str(tmp_path)) as logs:
         logs.delete_records("orders", 0, moved)
     again = reader(tmp_path)
-    with pytest.raises(StratalogError, match="offset 10 is not in the log"):
+    with pytest.raises(StratalogError, match="offset 10 is out of range"):
         rows(again, again.initialOffset(), end)
     again = reader(tmp_path, failondataloss="false")
     assert rows(again, again.initialOffset(), end) == of("orders", moved, 100)
@@ -119,7 +121,7 @@ def test_a_first_batch_from_offset_zero_needs_no_note_in_its_offsets(tmp_path: P
     with stratalog.open(str(tmp_path)) as logs:
         logs.delete_records("orders", 0, 40)
     again = reader(tmp_path)
-    with pytest.raises(StratalogError, match="offset 0 is not in the log"):
+    with pytest.raises(StratalogError, match="offset 0 is out of range"):
         rows(again, again.initialOffset(), end)
 
 
@@ -145,7 +147,7 @@ def test_bytes_limit_a_batch_also_where_a_partition_was_emptied(tmp_path: Path) 
     append(tmp_path, "other", 50, first=1)
     with stratalog.open(str(tmp_path)) as logs:
         logs.delete_records("orders", 0, 20)
-    with pytest.raises(StratalogError, match="offset 10 is not in the log"):
+    with pytest.raises(StratalogError, match="offset 10 is out of range"):
         run(reader(tmp_path, maxbytespertrigger="100"), end, ReadMaxBytes(100))
     lenient = reader(tmp_path, failondataloss="false", maxbytespertrigger="100")
     assert run(lenient, end, ReadMaxBytes(100))[1] == of("other", 1, 51)
@@ -179,7 +181,7 @@ def test_a_partition_that_came_later_and_does_not_begin_at_zero_is_a_loss(tmp_pa
     append(tmp_path, "new", 20)
     with stratalog.open(str(tmp_path)) as logs:
         logs.delete_records("new", 0, 15)
-    with pytest.raises(StratalogError, match="offset 0 is not in the log: it holds 15 up to 20"):
+    with pytest.raises(StratalogError, match="offset 0 is out of range: the log holds 15 up to 20"):
         run(reader(tmp_path), start)
     assert run(reader(tmp_path, failondataloss="false"), start)[1] == of("new", 15, 20)
 
@@ -217,7 +219,7 @@ def test_a_first_batch_that_comes_again_after_retention_is_told_however_it_start
     with stratalog.open(str(tmp_path)) as logs:
         logs.delete_records("orders", 0, 9)
     again = reader(tmp_path, **start)
-    with pytest.raises(StratalogError, match="offset 0 is not in"):
+    with pytest.raises(StratalogError, match="offset 0 is out of range"):
         rows(again, again.initialOffset(), end)
 
 

@@ -212,7 +212,7 @@ REFUSALS: dict[str, tuple[type[StratalogError], str, Callable[[], bytes]]] = {
         InvalidRecordError, "record count",
         lambda: patched(batch(b"a", b"b"), LAST_OFFSET_DELTA_AT, ">i", 0),
     ),
-    "no offsets": (
+    "is not a range of offsets": (
         InvalidRecordError, "last offset delta",
         lambda: patched(batch(b"a", b"b"), LAST_OFFSET_DELTA_AT, ">i", -1),
     ),
@@ -240,7 +240,7 @@ REFUSALS: dict[str, tuple[type[StratalogError], str, Callable[[], bytes]]] = {
         lambda: batch(b"a", producer_id=7, producer_epoch=0),
     ),
     "crc": (CorruptionError, "crc", lambda: batch(b"a")[:-1] + b"\x55"),
-    "cut short": (CorruptionError, "cut off", lambda: batch(b"a")[:-1]),
+    "cut short": (CorruptionError, "is incomplete", lambda: batch(b"a")[:-1]),
     "magic": (CorruptionError, "magic", lambda: patched(batch(b"a"), MAGIC_AT, ">b", 3)),
     "unknown codec": (
         InvalidRecordError, "codec", lambda: patched(batch(b"a"), ATTRIBUTES_AT, ">h", 6),
@@ -266,7 +266,7 @@ REFUSALS: dict[str, tuple[type[StratalogError], str, Callable[[], bytes]]] = {
     ),
     **{
         f"damaged {codec.name}": (
-            InvalidRecordError, "not legal", partial(damaged_inside, codec),
+            InvalidRecordError, "invalid batch", partial(damaged_inside, codec),
         )
         for codec in ALL_CODECS
     },

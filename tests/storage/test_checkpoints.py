@@ -77,7 +77,7 @@ def test_every_mapping_comes_back_in_order(offsets):
         (b"\n", "checkpoint_version", "line 1"),
         (b"\0" * 4096, "checkpoint_version", "line 1"),
         (b" 0\n0\n", "checkpoint_version", "line 1"),
-        (b"0\n2\na 0 1\n", "checkpoint_count", "line 2: '2' lines are told, 1 are there"),
+        (b"0\n2\na 0 1\n", "checkpoint_count", "line 2: '2' lines are declared, 1 are present"),
         (b"0\n0\na 0 1\n", "checkpoint_count", "line 2"),
         (b"0\n-1\n", "checkpoint_count", "line 2"),
         (b"0\nx\n", "checkpoint_count", "line 2"),

@@ -206,7 +206,7 @@ def test_wrong_value_is_refused_with_what_is_allowed(name, value, message):
 def test_unknown_name_is_refused_with_the_nearest_known(name, hint):
     with pytest.raises(UsageError) as caught:
         LogConfig.of({name: "1"})
-    assert str(caught.value) == f"{name!r} is not a config of a topic{hint}"
+    assert str(caught.value) == f"{name!r} is not a topic config{hint}"
 
 
 @pytest.mark.parametrize(

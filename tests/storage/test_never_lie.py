@@ -63,7 +63,7 @@ def test_a_failed_write_fails_the_log_until_it_is_opened_again(
         lambda: log.assign_epoch(5),
     )
     for call in calls:
-        with pytest.raises(LogFailedError, match="open the log again"):
+        with pytest.raises(LogFailedError, match="reopen the log directory"):
             call()
     assert log.failure is not None
     assert (log.log_end, offsets(log)) == (3, [0, 1, 2])  # reading goes on

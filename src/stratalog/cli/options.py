@@ -45,7 +45,7 @@ class _SizeType(click.ParamType[int]):
             self.fail(f"{value!r} is not a size: write 10MiB, 64KB or bytes", param, ctx)
         size = int(match[1]) * _UNITS[match[2].lower()]
         if size > INT64_MAX:
-            self.fail(f"{value!r} is more than any file has", param, ctx)
+            self.fail(f"{value!r} is larger than 2^63-1 bytes", param, ctx)
         return size
 
 
@@ -80,7 +80,7 @@ class _ColumnsType(click.ParamType[tuple[str, ...]]):
             return value
         names = tuple(name.strip() for name in value.split(","))
         if not all(names):
-            self.fail(f"{value!r} names a column that has no name", param, ctx)
+            self.fail(f"{value!r} contains an empty column name", param, ctx)
         return names
 
 

@@ -73,7 +73,9 @@ def _lines(stream: Stream) -> Iterator[Iterable[bytes]]:
         begun.append(head)
         size += len(head)
         if size > _LINE_BYTES_MAX:
-            raise UsageError(f"line {number}: more than {_LINE_BYTES_MAX} bytes are no record")
+            raise UsageError(
+                f"line {number}: more than {_LINE_BYTES_MAX} bytes: the line is too long"
+            )
         if lines:
             rest = lines.pop()
             yield [b"".join(begun), *lines]
@@ -104,7 +106,7 @@ def _ndjson(line: bytes) -> RecordFields | None:
         raise UsageError(f"not JSON: {error.msg}") from None
     if not isinstance(fields, dict) or "value" not in fields:
         raise UsageError(
-            "a record is an object with a 'value' (null for a tombstone), and perhaps a 'key'"
+            "a record is a JSON object with a 'value' (null for a tombstone) and optionally a 'key'"
         )
     for name in fields:
         if name not in _FIELDS:
@@ -130,7 +132,7 @@ def _decoded(fields: dict[str, Any], name: str) -> bytes | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise UsageError(f"{name!r} is text in base64, or null")
+        raise UsageError(f"{name!r} must be base64 text or null")
     try:
         return base64.b64decode(value, validate=True)
     except ValueError as error:  # binascii.Error, or letters that are not ASCII
@@ -144,11 +146,11 @@ def _headers(headers: Any) -> list[tuple[str, bytes | None]]:
     if headers is None:
         return []
     if not isinstance(headers, list):
-        raise UsageError("'headers' are a list of pairs")
+        raise UsageError("'headers' must be a list of pairs")
     pairs = []
     for pair in headers:
         if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str):
-            raise UsageError("a header is a pair of text and base64 (or null)")
+            raise UsageError("a header must be a pair of text and base64 text or null")
         pair[0].encode()  # JSON can name what is no character
         pairs.append((pair[0], _decoded({"header": pair[1]}, "header")))
     return pairs

@@ -196,7 +196,7 @@ def _range(
         last = None if end is None else Bound(Anchor.ZERO, end)
         return OffsetRange(first, last, start_time, end_time)
     if any(bound is not None for bound in (start, end, start_time, end_time)):
-        raise UsageError("offsets says it all: leave out start, end, start_time and end_time")
+        raise UsageError("offsets cannot be combined with start, end, start_time or end_time")
     if not isinstance(offsets, str):
         raise UsageError(f"offsets is a text such as '100:200', not {offsets!r}")
     return parse_offsets(offsets, SYSTEM_CLOCK.now_ms())
@@ -371,7 +371,7 @@ def _told(error: CorruptionError, reader: PartitionReader, unread: int) -> Corru
     if unread:
         parts.append(f"{unread} more partitions were not read")
     return with_advice(
-        error, "; ".join([*parts, "on_damage='skip' leaves out only what is damaged"])
+        error, "; ".join([*parts, "on_damage='skip' skips only the damaged batches"])
     )
 
 

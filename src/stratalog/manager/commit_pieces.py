@@ -51,9 +51,9 @@ def commit_pieces(
         logs.close()
     except StratalogError as error:
         error.add_note(
-            "the commit itself is done: do not write it again"
+            "the commit succeeded: do not retry it"
             if key.is_fresh
-            else "the commit itself is done: a second try finds that"
+            else "the commit succeeded: a retry detects that"
         )
         raise
     return result

@@ -73,7 +73,7 @@ def open_logs(
         listed = tuple(directories)
     paths = [os.fspath(path) for path in listed if isinstance(path, str | os.PathLike)]
     if not paths or len(paths) < len(listed) or not all(map(is_path, paths)):
-        raise UsageError(f"no log directory to open: {directories!r}")
+        raise UsageError(f"no log directory given: {directories!r}")
     return Logs(
         paths,
         read_only=read_only,
@@ -581,7 +581,7 @@ class Logs:
     def _check_writable(self) -> None:
         self._check_open()
         if self._read_only:
-            raise UsageError("opened to be read only: open without read_only to write")
+            raise UsageError("the logs are open read-only: reopen without read_only to write")
         self._partitions.check_process()
 
     def __enter__(self) -> Self:

@@ -11,16 +11,16 @@ __all__ = ["RESTORE", "corruption", "describe", "reason_name"]
 
 #: What to do about a segment of which a part cannot be read.
 RESTORE: Final = "restore this segment from a replica or a backup, or read up to this position"
-_TORN: Final = "a writer died here, or is still writing: what stands before it is whole"
+_TORN: Final = "a writer crashed here or is still writing; everything before it is intact"
 
 _TEXT: Final[dict[Reason, tuple[str, str]]] = {
     Reason.NONE: ("nothing is wrong", ""),
-    Reason.SHORT_TAIL: ("the last batch is cut off", _TORN),
-    Reason.ZERO_TAIL: ("only zeros follow: space that was set aside and never written", _TORN),
-    Reason.SIZE_TOO_SMALL: ("a size is below the smallest batch there is", RESTORE),
+    Reason.SHORT_TAIL: ("the last batch is incomplete", _TORN),
+    Reason.ZERO_TAIL: ("only zeros follow: preallocated space", _TORN),
+    Reason.SIZE_TOO_SMALL: ("the batch size is below the minimum", RESTORE),
     Reason.SIZE_TOO_LARGE: (
-        "a size is above the configured maximum",
-        "raise max_batch_bytes if this batch is to be trusted",
+        "the batch size is above the configured maximum",
+        "raise max_batch_bytes if you trust this batch",
     ),
     Reason.UNKNOWN_MAGIC: (
         "the magic byte is not that of a known format",
@@ -33,19 +33,19 @@ _TEXT: Final[dict[Reason, tuple[str, str]]] = {
     Reason.OFFSET_GAP: ("offsets are missing before this batch", RESTORE),
     Reason.UNKNOWN_CODEC: ("the compression codec is not one of this format", RESTORE),
     Reason.LAST_OFFSET_DELTA_RANGE: ("the last offset delta is negative", RESTORE),
-    Reason.RECORD_COUNT_RANGE: ("the record count cannot be true of this batch", RESTORE),
+    Reason.RECORD_COUNT_RANGE: ("the record count is impossible for this batch", RESTORE),
     Reason.RECORD_LENGTH: ("a record is longer than what holds it", RESTORE),
     Reason.VARINT: ("a variable-length number does not end", RESTORE),
     Reason.FIELD_LENGTH: ("a key or value is longer than what holds it", RESTORE),
     Reason.RECORD_TRAILING_BYTES: ("a record is shorter than its length says", RESTORE),
-    Reason.BATCH_TRAILING_BYTES: ("bytes remain behind the last record of a batch", RESTORE),
+    Reason.BATCH_TRAILING_BYTES: ("bytes remain after the last record of a batch", RESTORE),
     Reason.OFFSET_DELTA_RANGE: ("a record's offset lies outside its batch", RESTORE),
-    Reason.HEADER_COUNT: ("the number of record headers cannot be true", RESTORE),
+    Reason.HEADER_COUNT: ("the number of record headers is impossible", RESTORE),
     Reason.HEADER_KEY_NULL: ("a record header has no key", RESTORE),
     Reason.COMPRESSED_DATA: ("the compressed records cannot be decompressed", RESTORE),
     Reason.DECOMPRESSED_TOO_LARGE: (
         "the records would decompress to more than the limit",
-        "raise max_decompressed_bytes if this batch is to be trusted",
+        "raise max_decompressed_bytes if you trust this batch",
     ),
     Reason.NESTED_COMPRESSION: ("a compressed message holds another", RESTORE),
     Reason.EMPTY_WRAPPER: ("a compressed message holds nothing", RESTORE),

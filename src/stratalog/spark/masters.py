@@ -47,7 +47,7 @@ def check_master(master: str) -> None:
         else:
             return
     if addresses:
-        raise StorageError(f"no Spark master answers: {reason}", path=master)
+        raise StorageError(f"the Spark master does not respond: {reason}", path=master)
 
 
 @contextmanager

@@ -11,7 +11,8 @@
     views                 immutable views of a log, and the reads on them
     commits               the format of exactly-once commits: pieces, journal, visibility
     log                   an open log and everything that changes it
-    partition_log         the facade over all of it
+    log_roles             an open log by use: append, read, maintain
+    partition_log         the facade: all roles in one class
 
 Each may import those above it and ``records``; ``tests/shape/test_layers.py`` holds the exact table.
 """

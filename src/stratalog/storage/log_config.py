@@ -289,7 +289,7 @@ def _find(given: object) -> Field[Any]:
     # A broker's default has the same name behind "log.".
     nearest = difflib.get_close_matches(name.removeprefix("log."), _FIELDS, n=1)
     hint = f"; did you mean {nearest[0]}?" if nearest else ""
-    raise UsageError(f"{given!r} is not a config of a topic{hint}")
+    raise UsageError(f"{given!r} is not a topic config{hint}")
 
 
 def _check_together(config: LogConfig) -> None:

@@ -214,7 +214,7 @@ def check_own_topic(topic: str) -> str:
     for itself, and nobody would find it again."""
     folder = partition_dir_name(TopicPartition(check_topic(topic), 0))
     if folder in FOREIGN_ROOT_DIRS:
-        raise UsageError(f"{topic!r} is no topic to write to: Kafka keeps its own in {folder}")
+        raise UsageError(f"{topic!r} is reserved: Kafka keeps its metadata in {folder}")
     return topic
 
 

@@ -89,7 +89,7 @@ def command(
     wanted = _configs(configs)
     _check(topic, partition, partitions, wanted)
     if sys.stdin is None:
-        raise UsageError("there is no standard input to read records from")
+        raise UsageError("standard input is closed: pipe records into the command")
     target = RecordTarget(topic, partition, compression)
     rows: list[tuple[object, ...]] = []
     try:
@@ -154,7 +154,7 @@ def _configs(given: Iterable[str]) -> dict[str, str]:
     for text in given:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not name:
-            raise UsageError(f"{text!r} is no config: write name=value")
+            raise UsageError(f"{text!r} is not a config: write NAME=VALUE")
         if name in configs:
             raise UsageError(f"{name} is given twice")
         configs[name] = value

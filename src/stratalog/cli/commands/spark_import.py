@@ -143,5 +143,7 @@ def command(
     if dry_run:
         reporter.note(f"a dry run: nothing was written to {to}")
     if report.partitions is None and not report.was_done_before:
-        reporter.note("it is done; where its records are is not told apart from what others wrote")
+        reporter.note(
+            "the import is committed; its offsets are unknown, because other commits ran at the same time"
+        )
     return result_of_rows(FIELDS, [astuple(each) for each in report.partitions or ()])

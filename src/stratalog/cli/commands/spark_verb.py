@@ -44,7 +44,7 @@ class SparkVerb(Verb):
     def invoke(self, ctx: click.Context) -> None:
         if ctx.params.pop("json"):
             if ctx.params["output"] not in (None, "json"):
-                raise UsageError(f"--json and -o {ctx.params['output']}: only one can be")
+                raise UsageError(f"--json and -o {ctx.params['output']}: use one of them")
             ctx.params["output"] = "json"
         ctx.meta["stratalog.spark"] = (
             ctx.params.pop("master"),

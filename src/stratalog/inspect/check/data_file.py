@@ -233,9 +233,9 @@ class _Verifier:
         if pause.reason == Reason.OFFSET_GAP:
             is_wrapper = header is not None and header[Row.BASE_OFFSET] < 0
             missing = (
-                f"offsets between {expected} and {offset} are not there"
+                f"offsets between {expected} and {offset} are missing"
                 if is_wrapper
-                else f"offsets {expected} to {(offset or 0) - 1} are not there"
+                else f"offsets {expected} to {(offset or 0) - 1} are missing"
             )
             self._note(_with_detail(pause, missing), position, 0, "note", offset)
             # The first offset inside a wrapper is not known here: it is taken as it is.
@@ -279,7 +279,7 @@ class _Verifier:
         return last is not None and last.position + last.size_bytes == position
 
     def _too_many(self, pause: WalkEnd) -> WalkEnd:
-        return _with_detail(pause, f"{self._findings_max} findings are enough")
+        return _with_detail(pause, f"{self._findings_max} findings, so the check stopped")
 
     def _header(self, window: Window, at: int) -> array[int] | None:
         """The header row of the batch at ``at``, without any check; None where even that fails."""

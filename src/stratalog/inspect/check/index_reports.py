@@ -86,7 +86,7 @@ class _Judge:
             offset, position = offset_entry_at(
                 file.entries, facts.wrong_offset_entry, self._base_offset
             )
-            detail = f"an entry says that offset {offset} is at byte {position}, and it is not"
+            detail = f"the entry (offset {offset}, byte {position}) does not match the data file"
             return [self._wrong_entry(file, facts.wrong_offset_entry, detail)]
         slot = facts.offset_slots[1]
         if slot < file.count:

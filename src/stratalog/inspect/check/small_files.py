@@ -140,12 +140,12 @@ ROOT_FILES: Final = {
         f"delete it {_STOPPED}: compaction then begins again at the start of each log"
     ),
     CLEAN_SHUTDOWN: _Rule(CheckedKind.CLEAN_SHUTDOWN, _decode_clean_shutdown, "", _MIB),
-    STRATALOG_TOPICS: _Rule(CheckedKind.TOPICS, decode_topics, "put back a copy of it"),
+    STRATALOG_TOPICS: _Rule(CheckedKind.TOPICS, decode_topics, "restore it from a backup"),
     STRATALOG_COMMITS: _Rule(
-        CheckedKind.COMMITS, decode_journal, "put back a copy of it", 1024 * _MIB
+        CheckedKind.COMMITS, decode_journal, "restore it from a backup", 1024 * _MIB
     ),
     STRATALOG_TRANSACTIONS: _Rule(
-        CheckedKind.TRANSACTIONS, decode_transactions, "put back a copy of it"
+        CheckedKind.TRANSACTIONS, decode_transactions, "restore it from a backup"
     ),
 }  # fmt: skip
 _PARTITION_FILES: Final = {
@@ -236,9 +236,7 @@ def _findings_of_value(path: str, rule: _Rule, value: Any) -> tuple[Finding, ...
         detail = "neither node.id nor broker.id is in it"
     elif rule.kind is CheckedKind.COMMITS and value.has_torn_tail:
         severity = "note"
-        detail = (
-            "the last line is cut off: a writer died, or is at work; nothing was promised by it"
-        )
+        detail = "the last line is incomplete: a writer crashed or is still writing; the line does not count"
     if detail is None:
         return ()
     advice = rule.advice if severity == "damage" else None
@@ -254,7 +252,7 @@ def _implausible_producer(path: str, producers: Any) -> str | None:
         if max(last, each.txn_first_offset or -1) >= file.offset:
             return (
                 f"producer {each.producer_id} has offset {max(last, each.txn_first_offset or -1)}, and "
-                f"the snapshot is of the log before {file.offset}"
+                f"the snapshot covers the log up to {file.offset}"
             )
     return None
 

@@ -59,11 +59,11 @@ def root_notes(path: str, entries: Iterable[DirEntry]) -> Iterator[str]:
         elif not (entry.is_file and entry.name.removesuffix(TEMPORARY_SUFFIX) in _ROOT_FILES):
             unknown.append(entry.name)
     if staged:
-        yield f"{path}: pieces that are staged and not committed: {staged}"
+        yield f"{path}: staged pieces without a commit: {staged}"
     if aside:
-        yield f"{path}: set aside by Kafka, read only when named: {_names(aside)}"
+        yield f"{path}: renamed by Kafka (delete, future or stray), read only if named: {_names(aside)}"
     if unknown:
-        yield f"{path}: not known, left alone: {_names(unknown)}"
+        yield f"{path}: unknown files, ignored: {_names(unknown)}"
 
 
 def partition_notes(folder: str, entries: Iterable[DirEntry]) -> Iterator[str]:
@@ -85,7 +85,7 @@ def partition_notes(folder: str, entries: Iterable[DirEntry]) -> Iterator[str]:
             f"finish it: {_names(swap)}"
         )
     if unknown:
-        yield f"{folder}: not known, left alone: {_names(unknown)}"
+        yield f"{folder}: unknown files, ignored: {_names(unknown)}"
 
 
 def _names(names: Sequence[str]) -> str:

@@ -60,14 +60,12 @@ class PartitionFilter:
         topics = sorted({place.topic for place in places})
         for pattern in self.topics or ():
             if not any(fnmatchcase(topic, pattern) for topic in topics):
-                raise UnknownPartitionError(f"no topic {pattern!r} here: {_there_are(topics)}")
+                raise UnknownPartitionError(f"no topic {pattern!r}; {_found(topics)}")
         wanted = [place for place in places if self._takes_topic(place.topic)]
         for some in self.numbers or ():
             if not any(place.partition in some for place in wanted):
                 known = [str(place) for place in wanted]
-                raise UnknownPartitionError(
-                    f"no partition {_range(some)} here: {_there_are(known)}"
-                )
+                raise UnknownPartitionError(f"no partition {_range(some)}; {_found(known)}")
 
 
 EVERYTHING: Final = PartitionFilter()
@@ -79,12 +77,12 @@ def topics_regex(patterns: Iterable[str]) -> str:
     return f"(?:{'|'.join(map(translate, patterns))})"
 
 
-def _there_are(names: Sequence[str]) -> str:
+def _found(names: Sequence[str]) -> str:
     if not names:
-        return "there are none"
+        return "found none"
     more = len(names) - _NAMED_MAX
     listed = ", ".join(names[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
-    return f"there {'is' if len(names) == 1 else 'are'} {listed}"
+    return f"found {listed}"
 
 
 def _range(numbers: range) -> str:
@@ -109,7 +107,7 @@ def _patterns(topics: Topics) -> tuple[str, ...]:
     for pattern in given:
         if pattern not in names:
             raise UsageError(
-                f"{pattern!r} is no topic: letters, digits, '.', '_', '-', and * and ?"
+                f"{pattern!r} is not a topic name: use letters, digits, '.', '_', '-', and * and ?"
             )
     if not given:
         raise UsageError("topics is empty: name one, or leave it out for all")
@@ -133,6 +131,6 @@ def _numbers(partitions: Partitions) -> tuple[range, ...]:
 def _number_range(text: str) -> range:
     match = _NUMBERS.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f"{text!r} is no partition: write 0, or 0,2-5")
+        raise UsageError(f"{text!r} is not a partition: write 0 or 0,2-5")
     first = int(match[1])
     return range(first, int(match[2] or first) + 1)

@@ -194,7 +194,7 @@ class _Finder:
             self._add_root(path, entries)
         else:
             raise StorageError(
-                "neither a log directory nor a partition: no <topic>-<partition> folders in it, no segments",
+                "not a log directory or partition folder: no <topic>-<partition> folders, no segments",
                 path=path,
             )
 
@@ -219,7 +219,7 @@ class _Finder:
                 self._add_partition(folder)
             except StorageError as error:
                 if error.errno == errno.ENOENT:
-                    self._notes.append(f"{folder} was deleted meanwhile")
+                    self._notes.append(f"{folder} was deleted while the directory was listed")
                 else:
                     self.refused.append(error)
 
@@ -227,7 +227,7 @@ class _Finder:
         """It has a name as if it were to be read."""
         if not entry.is_file:
             path = os.path.join(folder, entry.name)
-            self._links.append(f"{path} is a link, or nothing that can be read: left out")
+            self._links.append(f"{path} is a symbolic link or not a regular file: skipped")
 
     def _add_partition(self, folder: str) -> None:
         """List a partition's folder, after the journal of its directory was read."""

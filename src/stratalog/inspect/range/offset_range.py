@@ -103,7 +103,7 @@ def parse_offsets(text: str, now_ms: int) -> OffsetRange:
     first = _bound(before, text) if before else None
     last = _end_bound(behind, text) if behind not in ("", "end") else None
     if first and last and first.anchor is last.anchor and last.distance <= first.distance:
-        raise UsageError(f"offsets {text!r} end before they begin")
+        raise UsageError(f"offsets {text!r} end before they start")
     return OffsetRange(first, last)
 
 
@@ -148,7 +148,7 @@ def _time_range(text: str, now_ms: int) -> OffsetRange:
             raise _not_a_range(text)
         end = None if match["word"] else _time(match, base, text)
     if start is not None and end is not None and end <= start:
-        raise UsageError(f"offsets {text!r} end before they begin")
+        raise UsageError(f"offsets {text!r} end before they start")
     return OffsetRange(start_time=start, end_time=end)
 
 
@@ -175,4 +175,4 @@ def milliseconds_of(time: datetime) -> int:
 
 
 def _not_a_range(text: str) -> UsageError:
-    return UsageError(f"{text!r} are no offsets: {_WHAT_WORKS}")
+    return UsageError(f"{text!r} is not a range of offsets: {_WHAT_WORKS}")

@@ -48,7 +48,7 @@ class StartBeyondEnd(NamedTuple):
     end: int
 
     def __str__(self) -> str:
-        return f"{self.name} ends at offset {self.end}, before {self.start}: nothing of it was read"
+        return f"{self.name} ends at offset {self.end}, before {self.start}: no records were read"
 
 
 class PartitionReader:

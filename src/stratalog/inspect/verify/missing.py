@@ -154,7 +154,9 @@ def _gaps(evidence: PartitionEvidence) -> list[Finding]:
             found.append(Finding.about(before.path, "note", "segment_gap", note, offset=first))
         else:
             found.append(
-                _missing(before.path, f"{detail}; nothing says that the log was compacted", first)
+                _missing(
+                    before.path, f"{detail}; there is no sign that the log was compacted", first
+                )
             )
     return found
 
@@ -205,7 +207,7 @@ def _end(evidence: PartitionEvidence) -> list[Finding]:
     strong = [claim.offset for claim in claims if claim.is_strong]
     if not strong:
         why = (
-            "without an orderly stop that proves nothing: a power failure takes what was not flushed, and "
+            "without a clean shutdown this proves nothing: a power failure loses unflushed records, and "
             "a follower may have been truncated"
         )
     elif not evidence.is_clean and not _exceeds_a_batch(evidence, last, max(strong) - end):
@@ -256,7 +258,7 @@ def _claims(evidence: PartitionEvidence) -> Iterator[_Claim]:
         yield _Claim(start, text, is_clean)
     if evidence.snapshot is not None:
         name, offset = evidence.snapshot
-        yield _Claim(offset, f"{name} is of the log before {offset}", is_clean)
+        yield _Claim(offset, f"{name} covers the log up to {offset}", is_clean)
 
 
 def _exceeds_a_batch(evidence: PartitionEvidence, last: SegmentEnd | None, lost: int) -> bool:

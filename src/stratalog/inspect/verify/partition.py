@@ -392,5 +392,5 @@ def _changed_meanwhile(finding: Finding) -> Finding:
     """A folder that changes while it is read proves nothing."""
     if finding.severity == "note":
         return finding
-    detail = f"{finding.detail}; but the folder was changed while it was read: run verify again"
+    detail = f"{finding.detail}; the folder changed during the check: run verify again"
     return replace(finding, severity="note", detail=detail, advice=None)

@@ -368,10 +368,10 @@ class DirectoryCommits:
 
 def _promised_note(key: CommitKey) -> str:
     """Return a note for the error of a commit that failed after its decision."""
-    finished = "the commit is promised: whoever opens the log directory next to write finishes it"
+    finished = "the commit is decided: the next writer of the log directory completes it"
     if key.is_fresh:
-        return f"{finished}, so do not write it again: a second try would be another commit"
-    return f"{finished}, and a second try finds it done"
+        return f"{finished}, so do not retry it: a retry would be another commit"
+    return f"{finished}, and a retry detects that"
 
 
 def _plain_span(partition: PartitionIntent) -> CommittedSpan:

@@ -149,7 +149,7 @@ def _replayed_span(rest: _Rest, commit: OpenCommit, hidden_from: int) -> Committ
 
 
 def _report(intent: Intent, rests: Iterable[_Rest]) -> list[str]:
-    said = [f"the commit {intent.key} was begun by a process that died: finished"]
+    said = [f"the commit {intent.key} of a crashed process was completed"]
     said += [
         f"{each.intent.place}: others have written since the commit {intent.key} was begun; what they "
         f"wrote stays, and the rest follows from offset {each.revision.start} on"

@@ -213,7 +213,7 @@ def _checked(columns: Sequence[str] | None) -> tuple[str, ...]:
         if name not in known:
             raise UsageError(f"no column {name!r}: there are {', '.join(known)}")
     if not wanted or len(set(wanted)) < len(wanted):
-        raise UsageError("columns are at least one, and each is named once")
+        raise UsageError("name at least one column, and each only once")
     return wanted
 
 

@@ -152,7 +152,7 @@ class LogDirectory:
         except CorruptionError as error:
             raise CorruptionError(
                 error.reason, error.detail, path=path,
-                advice="put back a copy of it: it says whose directory this is",
+                advice="restore it from a backup: it identifies the cluster and node of this directory",
             ) from None  # fmt: skip
 
     def clean_end(self, topic_partition: TopicPartition) -> int | None:

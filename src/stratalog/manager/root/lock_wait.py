@@ -28,7 +28,7 @@ def when_unlocked(opened: Callable[[], T], timeout_s: float) -> T:
         except LockedError as error:
             if time.monotonic() >= until:
                 raise LockedError(
-                    f"a broker or another writer has had this directory open for {timeout_s:g} s: "
+                    f"another writer has held the lock of this directory for {timeout_s:g} s: "
                     "stop it, or write through it",
                     path=error.path,
                     errno=error.errno,

@@ -110,7 +110,7 @@ class PartitionChoice:
 
     def _untold(self) -> UsageError:
         return UsageError(
-            f"partition {self._missing[0]} is not here: which one a key goes to cannot be told; "
+            f"partition {self._missing[0]} is not here: keys cannot be mapped to partitions; "
             "name one, or open all log directories"
         )
 
@@ -198,7 +198,7 @@ def record_of(given: Any, now: Now) -> tuple[Record, int | None]:
     if isinstance(given, tuple) and len(given) == 2:
         return _record(given[1], given[0], now(), ()), None
     raise UsageError(
-        f"{type(given).__name__} is no record: give a Record, a mapping, bytes, text, or (key, value)"
+        f"{type(given).__name__} is not a record: pass a Record, a mapping, bytes, text, or (key, value)"
     )
 
 
@@ -291,7 +291,7 @@ def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield from _slices(batch.slice(0, half))
         yield from _slices(batch.slice(half))
     elif size > INT32_MAX:
-        raise InvalidRecordError(f"a record of {size} bytes: it may have {INT32_MAX}")
+        raise InvalidRecordError(f"a record of {size} bytes is above the limit of {INT32_MAX}")
     else:
         yield batch
 
@@ -353,7 +353,7 @@ def _arrow_batches(data: Any) -> Iterable[pa.RecordBatch]:
             return reader
         return (pa.record_batch(data),)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise UsageError(f"these are no Arrow columns of records: {error}") from None
+        raise UsageError(f"the Arrow data does not hold records: {error}") from None
 
 
 def _split(batch: pa.RecordBatch, choice: PartitionChoice) -> Iterator[tuple[int, pa.RecordBatch]]:

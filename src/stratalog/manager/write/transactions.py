@@ -342,7 +342,7 @@ class Transaction:
 
     def _check_open(self) -> None:
         if self.state is not TransactionState.OPEN:
-            raise TransactionStateError(f"the transaction is {self.state}: begin another")
+            raise TransactionStateError(f"the transaction is {self.state}: start a new one")
 
     def _check_process(self) -> None:
         check_forks(self._forks, "this transaction")

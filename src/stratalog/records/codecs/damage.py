@@ -38,7 +38,7 @@ def damaged(codec: int, cause: str) -> CorruptionError:
     return CorruptionError(
         Reason.COMPRESSED_DATA.name.lower(),
         f"the {_name(codec)} payload cannot be decompressed: {cause}",
-        advice="if the batch's CRC is right, its producer wrote it so and every copy is alike",
+        advice="if the CRC matches, the producer wrote these bytes, and every replica has the same",
     )
 
 

@@ -139,4 +139,4 @@ def _is_int64(value: Any) -> bool:
 
 
 def _refused(option: str, value: Any) -> UsageError:
-    return UsageError(f"{option}: {json.dumps(value)[:200]} is not what stands there")
+    return UsageError(f"{option}: {json.dumps(value)[:200]} is not valid here")

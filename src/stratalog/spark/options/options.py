@@ -87,10 +87,10 @@ class Given:
         )
 
     def count(self, name: str) -> int | None:
-        return self._parsed(name, _positive, "a whole number from 1 on")
+        return self._parsed(name, _positive, "an integer of at least 1")
 
     def size(self, name: str) -> int | None:
-        return self._parsed(name, _size, "a size from 1 on, such as 64m or 1g")
+        return self._parsed(name, _size, "a size of at least 1, such as 64m or 1g")
 
     def duration_ms(self, name: str, default: int, *, unit: str = "s") -> int:
         """A time; a number alone is one of ``unit``."""

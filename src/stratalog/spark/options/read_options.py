@@ -153,7 +153,7 @@ class ReadOptions:
 def _wanted(given: Given) -> Wanted:
     names = [each for each in ("subscribe", "subscribePattern", "assign") if given.text(each)]
     if len(names) > 1:
-        raise UsageError(f"{' and '.join(names)} are given: only one of them can choose the topics")
+        raise UsageError(f"{' and '.join(names)} are given: set only one of them")
     includes_internal = given.flag("includeInternal", False)
     topics = given.words("subscribe")
     if topics is not None:
@@ -186,7 +186,7 @@ def _start(given: Given, *, is_stream: bool) -> Position:
         return Position(Kind.LATEST if is_stream else Kind.EARLIEST)
     if not is_stream and (found.kind is Kind.LATEST or LATEST in (found.numbers or {}).values()):
         raise UsageError(
-            f"{found.option}: a batch read cannot start at the latest offset: nothing is behind it"
+            f"{found.option}: a batch read cannot start at the latest offset: there is nothing to read"
         )
     return found
 

@@ -74,9 +74,7 @@ class WriteOptions:
         LogConfig.of(configs)  # says at once what is wrong with it
         app_id, version = given.text("txnAppId"), given.text("txnVersion")
         if (app_id is None) != (version is None):
-            raise UsageError(
-                "txnAppId and txnVersion go together: the one says who, the other which"
-            )
+            raise UsageError("txnAppId and txnVersion go together: set both or neither")
         if app_id is not None and _OWNER_SIGN in app_id:
             raise UsageError(
                 f"txnAppId={app_id!r}: {_OWNER_SIGN!r} stands between a name and a topic"

@@ -93,8 +93,7 @@ class LogDirectories:
         for source in found.partitions:
             if source.place is None:
                 raise UsageError(
-                    f"{source.folder}: which topic and partition it is, its name must say: "
-                    "<topic>-<partition>"
+                    f"{source.folder}: the name of a partition folder must be <topic>-<partition>"
                 )
             if self._options.wanted.takes(source.place) or self._is_named(source):
                 sources[source.place] = source
@@ -325,7 +324,7 @@ def check_places(position: Position, there: Collection[TopicPartition]) -> None:
     surplus = sorted(set(position.numbers) - set(there))
     if missing:
         raise UsageError(
-            f"{position.option} says nothing of {missing[0]}: it must name every partition"
+            f"{position.option} says nothing of {missing[0]}: it must list every partition"
         )
     if surplus:
         raise UnknownPartitionError(f"{position.option} names {surplus[0]}, which is not read here")

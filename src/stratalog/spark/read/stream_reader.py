@@ -255,7 +255,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if gone and self._options.fail_on_data_loss:
             raise UnknownPartitionError(
                 f"{gone[0]} is gone, and with it records that the stream had not read; "
-                "failOnDataLoss=false goes on without"
+                "failOnDataLoss=false continues without"
             )
 
     def commit(self, end: _Json) -> None:

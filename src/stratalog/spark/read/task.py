@@ -69,7 +69,7 @@ def read_ranges(
             lost = reader.vanished[0]
             raise StorageError(
                 f"offsets {lost.start} to {lost.end} were deleted before they were read; "
-                "failOnDataLoss=false goes on without",
+                "failOnDataLoss=false continues without",
                 path=each.folder,
             )
 
@@ -82,7 +82,7 @@ def _check_reachable(folder: str, file_system: FileSystem) -> None:
         file_system.list_dir(root)
     except StorageError as error:
         raise StorageError(
-            f"not to be reached from {socket.gethostname()}: every worker must see the log directory "
+            f"not accessible from {socket.gethostname()}: every worker must see the log directory "
             f"under this path ({error.detail})",
             path=root,
             errno=error.errno,

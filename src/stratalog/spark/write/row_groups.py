@@ -66,7 +66,7 @@ class RowGroups:
         try:
             names = topics.dictionary.to_pylist()
         except UnicodeDecodeError:
-            raise InvalidRecordError("the topic of a row is no text in UTF-8") from None
+            raise InvalidRecordError("the topic of a row is not valid UTF-8") from None
         for number, rows in _grouped(numbers_of(topics.indices, "i4"), None):
             check_topic(names[number])
             yield from self._of_topic(names[number], batch, rows)

@@ -114,7 +114,7 @@ class StreamSink(DataSourceStreamArrowWriter):
 
 def _plan(given: Mapping[str, str], schema: StructType, *, is_overwrite: bool) -> SinkPlan:
     if is_overwrite:
-        raise UsageError('a log is only appended to: .mode("append")')
+        raise UsageError('logs cannot be overwritten: use .mode("append")')
     options = WriteOptions.of(given)
     check_sink_schema(schema, options)
     plan = plan_sink(options)

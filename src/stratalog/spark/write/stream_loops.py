@@ -118,7 +118,7 @@ def _is_of(topic: str, folder: str) -> bool:
 
 def note_input(options: ReadOptions) -> None:
     """Note, in a task of a stream, what the stream reads. Nothing is written to the logs. Where no note can
-    be kept, as on a full disk, the stream goes on without one."""
+    be kept, as on a full disk, the stream continues without one."""
     run, folder = QueryRun.of_task(), _scratch()
     source = StreamInput.of(options)
     if run is not None and folder is not None and source.paths:

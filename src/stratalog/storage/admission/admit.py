@@ -238,7 +238,7 @@ def admit_follower(data: Bytes, *, epoch_max: int | None = None) -> Admitted | N
             )
         previous = rows[at + _LAST_OFFSET]
         if previous == INT64_MAX:  # the log would end at an offset that no file can hold
-            raise OffsetOrderError(f"a batch ends at offset {previous}: none is left behind it")
+            raise OffsetOrderError(f"no offsets are left after {previous}")
         kept += 1
     if kept == 0:
         return None

@@ -65,7 +65,7 @@ def check_records(
         payload, start, end, rows[at + _RECORD_COUNT], rows[at + _BASE_TIMESTAMP]
     )
     if reason:
-        raise InvalidRecordError(f"a batch that is not legal: {describe(reason)}")
+        raise InvalidRecordError(f"invalid batch: {describe(reason)}")
     is_stamped = rows[at + _ATTRIBUTES] & APPEND_TIME_MASK
     if is_stamped:
         if rules.append_time:

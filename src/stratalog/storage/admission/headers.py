@@ -79,7 +79,7 @@ def _refusal(data: Bytes, position: int, reason: int) -> StratalogError:
             size = int.from_bytes(whole[position + SIZE_AT : position + LOG_OVERHEAD], "big")
             crc = int.from_bytes(whole[position + CRC_AT : position + CRC_FROM], "big")
             if crc == kernel.crc32c(whole[position + CRC_FROM : position + LOG_OVERHEAD + size]):
-                return InvalidRecordError(f"a batch that is not legal: {describe(reason)}")
+                return InvalidRecordError(f"invalid batch: {describe(reason)}")
     return corruption(reason, position)
 
 
@@ -101,7 +101,7 @@ def payload_of(data: Bytes, rows: memoryview, at: int) -> memoryview:
     try:
         return _decompressor().decompress(rows[at + _ATTRIBUTES] & CODEC_MASK, part)
     except CorruptionError as error:  # the CRC is right: it was sent so
-        raise InvalidRecordError(f"a batch that is not legal: {error.detail}") from None
+        raise InvalidRecordError(f"invalid batch: {error.detail}") from None
 
 
 def records_of(data: Bytes, rows: memoryview, at: int) -> Iterator[Record]:
@@ -115,4 +115,4 @@ def records_of(data: Bytes, rows: memoryview, at: int) -> Iterator[Record]:
     try:
         yield from decode_records(batch, check=Check.INCLUDE_CONTROL)
     except CorruptionError as error:  # the CRC is right: it was sent so
-        raise InvalidRecordError(f"a batch that is not legal: {error.detail}") from None
+        raise InvalidRecordError(f"invalid batch: {error.detail}") from None

@@ -47,7 +47,7 @@ _SIZE_MAX: Final = 1 << 30
 _TEXT_AT: Final = 9  # behind the CRC and a blank
 _DECODER: Final = json.JSONDecoder()
 _ADVICE: Final = (
-    "put back a copy of it; or move it away: then a batch that is written again is not known to be there, "
+    "restore it from a backup; or move it away: then a batch that is written again is not known to be there, "
     "and part of a commit that was under way may be shown"
 )
 
@@ -201,7 +201,7 @@ def decode_journal(data: bytes) -> JournalState:
                     raise ValueError("the first line is not the beginning")
                 builder.add(record)
         except NOT_A_RECORD as error:
-            raise _wrong(position, f"not what it must be: {error}") from None
+            raise _wrong(position, f"invalid content: {error}") from None
         if record is None:
             if _is_damage(data, position):
                 raise _wrong(position, "a line whose CRC is not that of its text; others follow")

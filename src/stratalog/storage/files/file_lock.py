@@ -80,7 +80,7 @@ class OsLock:
             os.close(fd)
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 raise LockedError(
-                    "locked: a broker or another writer runs on this directory; stop it, or read only",
+                    "locked by a broker or another writer: stop it, or open with read_only=True",
                     path=path,
                     errno=error.errno,
                 ) from None

@@ -73,7 +73,9 @@ def decode_lines(data: bytes, word_count: int) -> list[CheckpointLine]:
         raise _wrong("checkpoint_cut_off", len(lines), "the last line has no end")
     found = len(lines) - _HEADER_LINES
     if _header_number(lines[1]) != found:
-        raise _wrong("checkpoint_count", 2, f"{_shown(lines[1])} lines are told, {found} are there")
+        raise _wrong(
+            "checkpoint_count", 2, f"{_shown(lines[1])} lines are declared, {found} are present"
+        )
     entries = []
     for number, line in enumerate(lines[_HEADER_LINES:], _HEADER_LINES + 1):
         entry = CheckpointLine(number, line.split())

@@ -65,7 +65,7 @@ def decode_partition_metadata(data: bytes) -> PartitionMetadata:
 def _field(lines: list[bytes], at: int, label: bytes) -> bytes:
     words = lines[at].split()
     if len(words) != 2 or words[0] != label:
-        raise _wrong(f"line {at + 1}: {label.decode('ascii')} and one word are not there")
+        raise _wrong(f"line {at + 1}: {label.decode('ascii')} and one word are missing")
     return words[1]
 
 

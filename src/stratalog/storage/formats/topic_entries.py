@@ -75,7 +75,7 @@ def decode_topics(data: bytes) -> dict[str, TopicEntry]:
     except _NOT_AN_ENTRY as error:
         raise CorruptionError(
             "topics_file", f"not the topics of a log directory: {error}",
-            advice="put back a copy of it, or remove it to go on with Kafka's default configs",
+            advice="restore it from a backup, or remove it to continue with Kafka's default configs",
         ) from None  # fmt: skip
 
 

@@ -61,7 +61,7 @@ def decode_transactions(data: bytes) -> list[JournalEntry]:
         return [_decode(entry) for entry in document["transactions"]]
     except _NOT_AN_ENTRY as error:
         raise CorruptionError(
-            "transactions_file", f"not what it must be: {error}",
+            "transactions_file", f"invalid content: {error}",
             advice="remove it to go on; transactions that it named stay open in their partitions",
         ) from None  # fmt: skip
 

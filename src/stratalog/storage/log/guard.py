@@ -57,7 +57,8 @@ class LogGuard:
         self.check_process()
         if self.failure is not None:
             raise LogFailedError(
-                f"an earlier write failed ({self.failure.detail}): open the log again to recover it",
+                f"an earlier write failed ({self.failure.detail}): "
+                "close and reopen the log directory to recover it",
                 path=self._folder,
                 errno=self.failure.errno,
             )

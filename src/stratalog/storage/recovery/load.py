@@ -172,7 +172,7 @@ class _Loader:
         except CorruptionError as error:
             raise DamagedLogError(
                 error.reason, error.detail, position=error.position, path=error.path,
-                advice="restore it from a copy; or where all segments that it is to replace are there, "
+                advice="restore it from a copy; or, if all segments that it replaces exist, "
                 "move it away",
             ) from None  # fmt: skip
         names = self._carry_out(names, plan_swaps(names, *span))

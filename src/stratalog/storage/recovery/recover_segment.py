@@ -197,9 +197,7 @@ class SegmentRecovery:
         verdict = judge_tail(log, pause, size, segment.base_offset)
         refusal = None
         if found.next_offset < options.recovery_point:
-            refusal = (
-                f"below the recovery point {options.recovery_point}: it was stored safely once"
-            )
+            refusal = f"below the recovery point {options.recovery_point}: it was fsynced before"
         elif not all(map(is_blank, behind)):
             refusal = f"segments follow, from offset {behind[0].base_offset} on"
         elif not verdict.may_cut:
@@ -209,7 +207,7 @@ class SegmentRecovery:
             error = pause.error()
             raise DamagedLogError(
                 error.reason,
-                f"{error.detail}, where offset {found.next_offset} was to be; {refusal}",
+                f"{error.detail}, where offset {found.next_offset} was expected; {refusal}",
                 position=pause.position,
                 path=path,
                 advice="restore the segment from a copy, or open with on_damage='cut' to truncate the log "

@@ -88,17 +88,17 @@ def judge_tail(file: ReadableFile, pause: WalkEnd, size_bytes: int, base_offset:
         sound = _find_sound(file, start, size_bytes, base_offset)
     except LimitError:
         return Verdict(
-            False, "too much of what follows looks like a batch to tell whether any is sound"
+            False, "too many candidates follow to decide whether one of them is an intact batch"
         )
     if sound is None:
-        return Verdict(True, f"no whole batch lies in the last {rest} bytes")
+        return Verdict(True, f"the last {rest} bytes hold no complete batch")
     if _has_lost_write(file, start, sound):
         return Verdict(True, "a write before it was lost", sound)
     if sound == start:
         # No CRC covers the offset and the size of a batch.
-        return Verdict(False, "its bytes match their CRC: it was written whole", sound)
+        return Verdict(False, "its bytes match their CRC: it was written completely", sound)
     return Verdict(
-        False, f"the batch is damaged, and sound ones follow from byte {sound} on", sound
+        False, f"the batch is damaged, and intact batches follow from byte {sound}", sound
     )
 
 

@@ -47,7 +47,7 @@ def classify_tail(log_file: LogFile, pause: WalkEnd) -> WalkEnd:
         return pause
     sound = verdict.sound_position
     is_behind = sound is not None and sound > position
-    what = f"sound ones follow from byte {sound} on" if is_behind else verdict.detail
+    what = f"intact batches follow from byte {sound}" if is_behind else verdict.detail
     detail = f"a batch reaches beyond the end of the file, but {what}"
     return OversizedBatchEnd(position, Ending.CORRUPT, pause.reason, detail)
 

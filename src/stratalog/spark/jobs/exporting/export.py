@@ -144,7 +144,7 @@ class ExportOptions:
     def __post_init__(self) -> None:
         refuse_committed_skip(is_committed=self.committed, on_damage=self.on_damage.of_batches)
         if self.mode is not None and self.checkpoint is not None:
-            raise UsageError("with a checkpoint new records are added: leave the mode out")
+            raise UsageError("mode cannot be combined with a checkpoint")
         if self.mode is not None and self.mode not in MODES:
             raise UsageError(f"mode={self.mode!r}: one of {', '.join(MODES)}")
 

@@ -106,7 +106,8 @@ class ExportPlan:
                 )
             elif reached > end and place not in self.damaged:
                 lost.append(
-                    f"{place} ends at {end}, and was exported up to {reached}: it was cut, or made anew"
+                    f"{place} ends at {end}, and was exported up to {reached}: "
+                    "the log was truncated or recreated"
                 )
         return lost
 
@@ -137,7 +138,9 @@ def plan_export(
     found = logs.sources(topics, partitions)
     sources = {each.place: each for each in found.partitions if each.place is not None}
     if len(sources) < len(found.partitions):
-        raise UsageError("an export is of partitions: name log directories, or partitions' folders")
+        raise UsageError(
+            "export needs log directories or partition folders: name log directories, or partitions' folders"
+        )
     named = {p.topic for p, each in sources.items() if each.folder in (*logs.given, *logs.absolute)}
     pattern = topics_pattern(topics, named)
     sources = {place: each for place, each in sources.items() if re.search(pattern, place.topic)}

@@ -68,7 +68,7 @@ def sort_order(text: str) -> Column:
 
     found = _ORDER.fullmatch(text.strip())
     if found is None:
-        raise UsageError(f"{text!r} is nothing to put records in order by")
+        raise UsageError(f"{text!r} is not a valid sort expression")
     way = (found[2] or "asc").lower()
     nulls = "" if found[3] is None else f"_nulls_{found[3].lower()}"
     ordered: Column = getattr(f.expr(found[1]), f"{way}{nulls}")()

@@ -151,7 +151,7 @@ class _MirrorJob:
     def _checked(self, source: PartitionSource) -> TopicPartition:
         if source.place is None or not source.is_listed:
             raise UsageError(
-                f"{source.folder or '.'} is no partition's folder: a mirror copies partitions, "
+                f"{source.folder or '.'} is not a partition folder: a mirror copies partitions; "
                 "name them or their log directory"
             )
         if any(path.endswith(V07_SUFFIX) for path in source.segments):
@@ -176,7 +176,7 @@ class _MirrorJob:
         if there.end > ends.end:
             self._warn(
                 f"{place} ends at {there.end} in {self._target} and at {ends.end} in the source: "
-                "nothing is copied before the source is longer"
+                "nothing is copied until the source is longer"
             )
         if there.start < there.end < ends.start and not self._allow_loss:
             lost = f"{place}: offsets {there.end} to {ends.start - 1} were deleted before they were copied"

@@ -28,8 +28,8 @@ SPARK: Final = "Spark"
 
 #: ``stratalog.errors.UsageError: no topic …``, as the last line of a traceback has it.
 _OURS: Final = re.compile(r"^(?:.*\s)?stratalog\.errors\.(\w+): (.*)$", re.MULTILINE)
-#: What stands below it where a commit failed behind its decision.
-_PROMISE: Final = re.compile(r"^(the commit (?:is promised|itself is done): .*)$", re.MULTILINE)
+#: The note of a commit that failed after its decision.
+_PROMISE: Final = re.compile(r"^(the commit (?:is decided|succeeded): .*)$", re.MULTILINE)
 _PYTHON: Final = re.compile(r"^(\w+(?:\.\w+)*(?:Error|Exception|Interrupt)): (.*)$", re.MULTILINE)
 #: ``: org.apache.spark.SparkClassNotFoundException: [DATA_SOURCE_NOT_FOUND] Failed …``
 _JAVA: Final = re.compile(r"^:? ?((?:[a-z]\w*\.)+[A-Z][\w$]*): (.*)$")
