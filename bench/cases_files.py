@@ -39,7 +39,7 @@ def segment(setup: Setup, value_size: int = 100) -> Path:
 def dump_log(path: Path, *options: str, class_archive: bool = False) -> Callable[[], object]:
     """Kafka's own tool with the flags that Kafka's scripts start it with. They make no class archive;
     the test harness has one, which halves the start of the JVM."""
-    from tests.kafka import oracle
+    from tests.judges.kafka import oracle
 
     try:
         kafka = oracle.fetch()

@@ -366,7 +366,7 @@ def recovery_scan(setup: Setup) -> Workload:
     rounds_max=3,
 )
 def recovery_kafka(setup: Setup) -> Workload:
-    from tests.kafka import oracle
+    from tests.judges.kafka import oracle
 
     try:
         oracle.fetch()

@@ -36,8 +36,8 @@ class World:
         self.records = records
         need("pyspark")
         from stratalog.spark.session import session
-        from tests.kafka import oracle
-        from tests.kafka.spark_connector import connector_jars
+        from tests.judges.kafka import oracle
+        from tests.judges.kafka.spark_connector import connector_jars
 
         try:
             oracle.fetch()
@@ -76,7 +76,7 @@ class World:
     @functools.cached_property
     def broker(self) -> Any:
         """Apache Kafka with the same records, with its own flags for servers."""
-        from tests.kafka import oracle
+        from tests.judges.kafka import oracle
 
         broker = oracle.Kafka(self.folder / "kafka", profile="server", heap="1g")
         folders = [Path(self.log, f"events-{number}") for number in range(PARTITIONS)]

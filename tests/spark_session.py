@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import stratalog
-from tests.peers.golden import golden_set
+from tests.judges.peers.golden import golden_set
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from itertools import groupby
 import pytest
 
 from tests.cli.runner import run
-from tests.peers.golden import GoldenSet, golden_set, golden_sets
+from tests.judges.peers.golden import GoldenSet, golden_set, golden_sets
 
 SETS = golden_sets()
 KEYS = ["topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers"]

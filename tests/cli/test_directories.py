@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.runner import run
 from tests.inspect.logs import batch, flipped, segment
-from tests.peers.golden import golden_set, golden_sets
+from tests.judges.peers.golden import golden_set, golden_sets
 
 SETS = [golden for golden in golden_sets("v2-") if not golden.damaged]
 TORN = golden_set("v2-torn")

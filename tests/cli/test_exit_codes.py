@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.runner import ROOT, command, environment, run, spawn
 from tests.inspect.logs import batch, flipped, segment
-from tests.peers.golden import golden_set
+from tests.judges.peers.golden import golden_set
 
 VERBS = ["cat", "count", "ls", "verify"]
 SEGMENTS = golden_set("v2-plain").partitions()[0].segments

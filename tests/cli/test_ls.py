@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.runner import run
 from tests.inspect.logs import batch, flipped, segment
-from tests.peers.golden import golden_set, golden_sets
+from tests.judges.peers.golden import golden_set, golden_sets
 
 SETS = [golden for golden in golden_sets() if not golden.damaged]
 

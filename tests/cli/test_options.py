@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.runner import run
-from tests.peers.golden import golden_set
+from tests.judges.peers.golden import golden_set
 
 SEGMENTS = golden_set("v2-plain").partitions()[0].segments
 

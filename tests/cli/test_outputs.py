@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.cli.runner import run, spawn
-from tests.peers.golden import decoded, golden_set
+from tests.judges.peers.golden import decoded, golden_set
 
 SETS = ["v2-headers-and-nulls", "v2-timestamps", "v1-gzip", "v07-plain", "mixed", "v2-zstd"]
 

@@ -25,7 +25,7 @@ from stratalog.manager.write.partitioner import partition_of_key
 from stratalog.records.layout import Codec
 from stratalog.records.scan import scan_batches
 from tests.cli.runner import Run, command, run
-from tests.peers.golden import golden_set
+from tests.judges.peers.golden import golden_set
 from tests.storage.logs import small
 from tests.storage.wide_segments import wide
 

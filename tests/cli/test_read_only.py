@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.runner import run
-from tests.peers.golden import golden_set
+from tests.judges.peers.golden import golden_set
 
 
 def state(folder: Path) -> dict[str, tuple[bytes, int, int]]:

@@ -1,4 +1,4 @@
-"""``stratalog spark``: what its jobs print, and how they end. The jobs: tests/spark/test_jobs.py."""
+"""``stratalog spark``: what its jobs print, and how they end. The jobs: tests/spark/jobs/test_jobs.py."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import stratalog
 from tests.cli.runner import ROOT, command, environment, run
 from tests.cli.test_cli_guide import run_pipe
-from tests.peers.golden import golden_set
+from tests.judges.peers.golden import golden_set
 
 GUIDE = ROOT / "docs/guides/spark-jobs.md"
 BLOCKS = re.findall(r"^```console\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.cli.runner import ROOT, command
-from tests.peers.golden import golden_set
+from tests.judges.peers.golden import golden_set
 
 SEGMENT = str(golden_set("v2-plain").partitions()[0].segments[0].relative_to(ROOT))
 FOLDER = str(golden_set("v2-multi-dir").log_dirs[0].relative_to(ROOT))

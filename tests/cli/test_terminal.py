@@ -14,7 +14,7 @@ from stratalog.records.model import Record, RecordHeader
 from tests.cli.runner import command, run
 from tests.cli.terminal import on_terminal
 from tests.inspect.logs import segment
-from tests.peers.golden import golden_set
+from tests.judges.peers.golden import golden_set
 
 SEGMENTS = golden_set("v2-headers-and-nulls").partitions()[0].segments
 HOSTILE = "a\x1b[2J\x07\r\n\t\x9b31m\x7f\u202egnp\u2066\u200b\u2028\ufeff"

@@ -14,7 +14,7 @@ from stratalog.testing import Explorer, Facts, MemoryFileSystem
 from tests.crash.driver import CONFIG, FOLDER
 from tests.scale import SCALE, fresh, sized
 from tests.storage.logs import headers, offsets, sent
-from tests.storage.rewrites import Keep, even, everything, nothing, rewrite
+from tests.storage.replace.rewrites import Keep, even, everything, nothing, rewrite
 
 pytestmark = pytest.mark.scaled
 

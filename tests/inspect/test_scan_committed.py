@@ -8,7 +8,7 @@ import stratalog
 from stratalog.errors import UsageError
 from stratalog.records.control import ControlType
 from tests.cli.runner import run
-from tests.peers.golden import golden_sets
+from tests.judges.peers.golden import golden_sets
 from tests.storage.logs import end_txn, in_txn, open_log
 
 SETS = [golden for golden in golden_sets() if (golden.path / "expected-committed.jsonl").exists()]

@@ -16,7 +16,7 @@ from stratalog.records.layout import Codec, Ending
 from stratalog.storage.files.filesystem import OsFileSystem, ReadableFile
 from stratalog.storage.replace.settle import LISTINGS_MAX
 from tests.inspect.logs import batch, segment
-from tests.peers.golden import GoldenSet, decoded, golden_set, golden_sets
+from tests.judges.peers.golden import GoldenSet, decoded, golden_set, golden_sets
 
 SETS = golden_sets()
 SOUND = [golden for golden in SETS if not golden.damaged]

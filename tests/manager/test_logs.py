@@ -45,8 +45,8 @@ from stratalog.testing import (
     MemoryFileSystem,
 )
 from stratalog.types import TopicPartition
+from tests.judges.peers.golden import GoldenSet, decoded, golden_set, golden_sets
 from tests.manager.logdirs import memory, open_memory, tree, values
-from tests.peers.golden import GoldenSet, decoded, golden_set, golden_sets
 from tests.scale import SCALE, fresh, sized
 
 MARKER = ".kafka_cleanshutdown"

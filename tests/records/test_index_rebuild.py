@@ -26,7 +26,7 @@ from stratalog.records.layout import (
     IndexState,
     Reason,
 )
-from tests.peers.golden import GoldenPartition, GoldenSet, golden_sets
+from tests.judges.peers.golden import GoldenPartition, GoldenSet, golden_sets
 from tests.records.rows import DEFAULT_INDEX_BYTES, new_segment
 
 KERNELS = {"compiled": _kernel, "reference": _reference}

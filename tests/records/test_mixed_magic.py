@@ -27,7 +27,7 @@ from stratalog.records.legacy import MessageOptions, build_messages
 from stratalog.records.model import BatchHeader, Record, RecordHeader
 from stratalog.records.scan import STRICT, scan_batches
 from stratalog.records.v07 import build_entries
-from tests.peers.golden import GoldenSet, golden_sets
+from tests.judges.peers.golden import GoldenSet, golden_sets
 
 CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
 OLD_SETS = [golden for golden in golden_sets() if golden.name.startswith(("v0-", "v1-", "mixed"))]

@@ -15,7 +15,7 @@ from stratalog.inspect.range.plan import plan_range
 from stratalog.inspect.range.reader import RangeReader
 from stratalog.records.columns import RECORD_COLUMNS, Selection, records_of
 from stratalog.storage.views.log_view import Isolation
-from tests.peers.golden import golden_set
+from tests.judges.peers.golden import golden_set
 
 
 @pytest.fixture

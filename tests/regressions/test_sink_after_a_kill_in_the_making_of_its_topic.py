@@ -1,7 +1,7 @@
 """A driver was killed while its first commit made the topic, and the next one would not begin: of two folders
 one was there, and ``partitions=2`` was refused as another number than the topic has.
 
-Found by the kills of a real Spark driver (tests/interop/test_spark_killed_driver.py).
+Found by the kills of a real Spark driver (tests/judges/interop/test_spark_killed_driver.py).
 """
 
 from __future__ import annotations

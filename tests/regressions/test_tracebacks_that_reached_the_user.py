@@ -14,7 +14,7 @@ import pytest
 from stratalog.records.layout import INT64_MAX
 from tests.cli.runner import Run, command, run
 from tests.inspect.logs import batch, segment
-from tests.peers.golden import golden_set
+from tests.judges.peers.golden import golden_set
 
 SEGMENT = golden_set("v2-plain").partitions()[0].segments[0]
 VERBS = ["cat", "count", "ls", "verify"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from stratalog.inspect.partition.sources import find_sources
 from stratalog.inspect.range.plan import plan_range
 from stratalog.storage.views.log_view import Isolation
-from tests.peers.golden import golden_set
+from tests.judges.peers.golden import golden_set
 
 
 def test_v07_segments_have_no_aborted_transactions() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stratalog.spark.session import session
-from tests.interop.spark_processes import quick_configs
+from tests.judges.interop.spark_processes import quick_configs
 from tests.spark_programs.killing_sink import KillingSource
 
 
