@@ -32,7 +32,7 @@ def closing(redirection: str, *arguments: object, stdin: bytes = b"") -> Run:
 def test_closed_stdout_is_one_line_and_exit_code_2(verb):
     done = closing(">&-", verb, SEGMENT)
     assert (done.code, done.err) == (
-        2, "stratalog: there is no standard output to write to: add --out FILE\n",
+        2, "stratalog: standard output is closed: add --out FILE\n",
     )  # fmt: skip
 
 

@@ -59,7 +59,7 @@ def check_output(output: Output) -> None:
     """Fail now as :func:`render` would: a command that writes must not have done so for nothing."""
     if output.path is None:
         if sys.stdout is None:
-            raise UsageError("there is no standard output to write to: add --out FILE")
+            raise UsageError("standard output is closed: add --out FILE")
         return
     # Made, and taken away again: held open, it would be among what the command lists.
     _new_file(output.path).close()

@@ -130,7 +130,7 @@ def _pack_send(error_code: int, size: int) -> bytes:
 
 def _take_send(view: memoryview, position: int) -> tuple[MessageSetSend, int]:
     if len(view) - position < _SEND.size:
-        raise _wrong_frame("an answer is cut off in its header", position)
+        raise _wrong_frame("a response is incomplete in its header", position)
     length, error_code = _SEND.unpack_from(view, position)
     end = position + 4 + length
     if length < 2 or end > len(view):

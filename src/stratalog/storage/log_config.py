@@ -67,7 +67,7 @@ class LogConfig:
     )
     internal_segment_bytes: int | None = field(
         default=None,
-        metadata=_is(int32(1), "for tests: stands for segment.bytes, and may be small"),
+        metadata=_is(int32(1), "for tests: replaces segment.bytes, and may be small"),
     )
     segment_ms: int = field(
         default=7 * _DAY_MS, metadata=_is(int64(1), "a segment takes records for so long")

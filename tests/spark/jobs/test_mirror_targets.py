@@ -89,7 +89,7 @@ def test_mirror_that_went_on_behind_records_of_another_log(
     before = values(target)
     refused = mirrored(path, target).refused
     assert isinstance(refused, UsageError)
-    assert "is no copy of it" in str(refused)
+    assert "not a copy" in str(refused)
     assert values(target) == before
 
 

@@ -304,7 +304,7 @@ def _map_file(
             pause = decoder.decode(region, at, log_file.size, guarded=True)
         if pause.ending == Ending.LOST:
             raise StorageError(
-                f"cut short, or could not be read, behind byte {pause.position} while it was mapped",
+                f"truncated or unreadable after byte {pause.position} while it was mapped",
                 path=log_file.path,
             )
         if pause.ending != Ending.FULL:

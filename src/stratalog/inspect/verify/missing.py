@@ -53,8 +53,8 @@ from stratalog.types import TopicPartition
 __all__ = ["PartitionEvidence", "SegmentEnd", "find_missing", "find_missing_folders", "has_gap"]
 
 _RESTORE: Final = (
-    "restore the partition from a replica or a backup: Kafka and Stratalog go on with what is left, and "
-    "do not notice"
+    "restore the partition from a replica or a backup: Kafka and Stratalog continue without the "
+    "records and do not report the loss"
 )
 
 

@@ -117,7 +117,8 @@ def parse_position(text: str, option: str) -> Position:
     for place, offset in numbers.items():
         if offset < EARLIEST:
             raise UsageError(
-                f"{option}: {offset} of {place} is no offset: from 0 on, -2 the earliest, -1 the latest"
+                f"{option}: {offset} of {place} is not an offset: use 0 or more, -2 for the "
+                "earliest, or -1 for the latest"
             )
     return Position(Kind.OFFSETS, numbers=numbers, option=option)
 
@@ -126,7 +127,7 @@ def _json(text: str, option: str, example: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise UsageError(f"{option}: {text[:200]!r} is no JSON such as {example}") from None
+        raise UsageError(f"{option}: {text[:200]!r} is not valid JSON such as {example}") from None
 
 
 def _is_partition(text: Any) -> bool:

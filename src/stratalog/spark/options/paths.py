@@ -25,7 +25,7 @@ def parse_paths(path: str | None, paths: str | None) -> tuple[str, ...]:
         except ValueError:
             listed = None
         if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
-            raise UsageError(f'paths={paths!r} is no JSON list such as ["one", "two"]')
+            raise UsageError(f'paths={paths!r} is not a JSON list such as ["one", "two"]')
         given += listed
     if not given:
         raise UsageError(

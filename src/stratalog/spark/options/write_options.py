@@ -76,9 +76,7 @@ class WriteOptions:
         if (app_id is None) != (version is None):
             raise UsageError("txnAppId and txnVersion go together: set both or neither")
         if app_id is not None and _OWNER_SIGN in app_id:
-            raise UsageError(
-                f"txnAppId={app_id!r}: {_OWNER_SIGN!r} stands between a name and a topic"
-            )
+            raise UsageError(f"txnAppId={app_id!r} must not contain {_OWNER_SIGN!r}")
         return cls(
             root=_root(given.path()),
             topic=_topic(given.text("topic")),

@@ -311,7 +311,7 @@ def with_way_out(
     where = "it" if place is None else str(place)
     advice = [] if damage.advice is None else [damage.advice]
     advice.append(
-        f"{where} cannot be read from offset {offset} on; onDamage=skip goes on at the next intact batch"
+        f"{where} cannot be read from offset {offset} on; onDamage=skip continues at the next intact batch"
     )
     return with_advice(damage, "; ".join(advice))
 

@@ -131,6 +131,6 @@ def _check_complete(options: WriteOptions, count: int, numbers: set[int]) -> Non
     missing = set(range(count)) - numbers
     if missing:
         raise UsageError(
-            f"partition {min(missing)} of topic {options.topic!r} is not in {options.root}: which one "
-            "a key goes to cannot be told"
+            f"partition {min(missing)} of topic {options.topic!r} is not in {options.root}: keys "
+            "cannot be mapped to partitions"
         )

@@ -62,7 +62,7 @@ def decode_transactions(data: bytes) -> list[JournalEntry]:
     except _NOT_AN_ENTRY as error:
         raise CorruptionError(
             "transactions_file", f"invalid content: {error}",
-            advice="remove it to go on; transactions that it named stay open in their partitions",
+            advice="remove it to continue; transactions that it named stay open in their partitions",
         ) from None  # fmt: skip
 
 

@@ -177,7 +177,7 @@ class _Follower:
         self._idle_rounds += 1
         if self._idle_rounds > _IDLE_ROUNDS_MAX:
             raise StorageError(
-                "somebody else appends to it while it is copied into: stop that, and try again",
+                "another writer appends to the target: stop it, and try again",
                 path=self._folder,
             )
         regions = self._regions(view, offset, target.end, bytes_max)
@@ -271,14 +271,14 @@ class _Follower:
             self.refuse(
                 UsageError(
                     f"{self._folder} is gone, while other partitions of its topic are there: bring it "
-                    f"back, or make an empty folder {name}, and it is copied anew"
+                    f"back, or make an empty folder {name}, and it is copied again"
                 )
             )
         except OffsetOrderError:
             self.refuse(
                 UsageError(
                     f"{self._item.place} ends at {region.follows} in {self._mirroring.target}, in the "
-                    "middle of a batch of the source: it is no copy of it; mirror into another directory"
+                    "middle of a batch of the source: it is not a copy; mirror into another directory"
                 )
             )
         except StratalogError as error:
@@ -310,7 +310,7 @@ class _Follower:
         if is_another_history(log.view, self._source_view(), last):
             raise UsageError(
                 f"{self._item.place} has another batch up to offset {last} in {self._mirroring.target} "
-                "than in the source: it is no copy of it; mirror into another directory"
+                "than in the source: the target is not a copy of the source; mirror into another directory"
             )
 
     def refuse(self, error: StratalogError) -> None:

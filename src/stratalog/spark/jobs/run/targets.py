@@ -44,16 +44,16 @@ def check_target(to: str, form: str, *, checkpoint_is_new: bool | None, mode: st
     if checkpoint_is_new is None:
         if has_log and mode == "append":
             raise UsageError(
-                f"{to} was written by an export with a checkpoint, and what is added without one is "
-                "not seen there: go on with that checkpoint, or name another place"
+                f"{to} was written by an export with a checkpoint, and files added without one are "
+                "not visible there: use that checkpoint, or another target"
             )
         return
     is_file_format = form.lower() in FILE_FORMATS
     has_files = any(not name.startswith((".", "_")) for name in os.listdir(to))
     if checkpoint_is_new and (has_log or (is_file_format and has_files)):
         raise UsageError(
-            f"{to} holds what another export wrote, and this checkpoint is new: go on with the "
-            "checkpoint of that one, or name an empty place"
+            f"{to} holds the output of another export, and this checkpoint is new: use the "
+            "checkpoint of that export, or an empty target"
         )
 
 
