@@ -10,7 +10,7 @@ import pytest
 
 import stratalog
 from stratalog.cli.examples import WithExamples
-from stratalog.cli.main import main
+from stratalog.cli.main import VERBS, main
 from tests.cli.runner import run
 from tests.cli.test_cli_guide import run_pipe
 
@@ -44,6 +44,10 @@ def test_summary_is_a_complete_sentence(names, command):
     if isinstance(command, click.Group):
         listed = run(*names, "--help").out.decode().partition("Commands:")[2].partition("Examples:")
         assert "..." not in listed[0]
+
+
+def test_listed_summaries_are_those_of_the_commands():
+    assert {names[0]: command.short_help for names, command in ALL if len(names) == 1} == VERBS
 
 
 @pytest.mark.parametrize(("names", "command"), ALL, ids=IDS)

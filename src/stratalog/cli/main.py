@@ -20,7 +20,15 @@ from stratalog.errors import StratalogError
 
 __all__ = ["Verbs", "main"]
 
-VERBS: Final = ("cat", "count", "ls", "produce", "spark", "verify")
+#: Each verb and its summary. Listing them imports none: a test compares the summaries with the commands.
+VERBS: Final = {
+    "cat": "Print records.",
+    "count": "Count records, batches and bytes.",
+    "ls": "List topics, partitions or segments.",
+    "produce": "Append standard input to a topic, one record per line.",
+    "spark": "Run jobs over whole log directories on Apache Spark.",
+    "verify": "Check every file, and whether records are missing.",
+}
 
 
 class Verbs(WithExamples, click.Group):
@@ -38,6 +46,14 @@ class Verbs(WithExamples, click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(VERBS)
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        formatter: click.HelpFormatter,
+    ) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
 
     def get_command(
         self,

@@ -10,13 +10,12 @@ import errno
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from stratalog.errors import StorageError
 from stratalog.inspect.count.within import count_within
 from stratalog.inspect.file.count import FileCount, count_file, ending_below
 from stratalog.inspect.file.span import SegmentSpan, segment_spans
-from stratalog.inspect.partition.clean_excess import CleanExcess, find_clean_excess
 from stratalog.inspect.partition.sources import (
     PartitionSource,
     relisted,
@@ -31,6 +30,9 @@ from stratalog.records.layout import BATCH_SIZE_MAX_DEFAULT, Ending, Reason
 from stratalog.storage.files.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.segment.walk import FileEnd
 from stratalog.types import Progress
+
+if TYPE_CHECKING:
+    from stratalog.inspect.partition.clean_excess import CleanExcess
 
 __all__ = [
     "PartitionCount",
@@ -183,7 +185,7 @@ class _Counting:
         for span in spans:
             is_last = span.path == source.segments[-1]
             try:
-                excess = find_clean_excess(source, self.file_system) if is_last else None
+                excess = source.clean_excess(self.file_system) if is_last else None
                 file = self._segment(span, bounds, done, excess)
             except StorageError as error:
                 if self.on_error is None or vanished(source, error):

@@ -40,6 +40,7 @@ from stratalog.storage.segment.clean_end import CleanEnd, CleanEnds, is_still_cl
 from stratalog.types import TopicPartition
 
 if TYPE_CHECKING:
+    from stratalog.inspect.partition.clean_excess import CleanExcess
     from stratalog.inspect.partition.ends import EndsCache
 
 __all__ = [
@@ -89,6 +90,15 @@ class PartitionSource:
     @property
     def name(self) -> str:
         return self.folder if self.place is None else str(self.place)
+
+    def clean_excess(self, file_system: FileSystem | None = None) -> CleanExcess | None:
+        """Return the last batch if it lies beyond where a clean shutdown left the log, otherwise None."""
+        if self.clean_end is None or not self.segments:
+            return None
+        # Imported here, because most commands read a log without a clean end, or a file alone.
+        from stratalog.inspect.partition.clean_excess import find_clean_excess
+
+        return find_clean_excess(self, file_system)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

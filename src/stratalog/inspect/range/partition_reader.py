@@ -10,15 +10,13 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from stratalog.errors import StorageError, UsageError
 from stratalog.inspect.file.count import next_offset
 from stratalog.inspect.file.decode import decode_file
-from stratalog.inspect.file.misplaced import MisplacedBatch, find_misplaced
 from stratalog.inspect.file.skipped_damage import OnDamagedBatch, SkippedDamage, find_resumption
 from stratalog.inspect.file.span import SegmentSpan
-from stratalog.inspect.partition.clean_excess import find_clean_excess
 from stratalog.inspect.partition.sources import (
     PartitionSource,
     relisted,
@@ -36,6 +34,9 @@ from stratalog.storage.segment.log_file import LogFile, open_log_file
 from stratalog.storage.segment.torn_tail import classify_tail
 from stratalog.storage.segment.walk import FileEnd
 from stratalog.types import Progress
+
+if TYPE_CHECKING:
+    from stratalog.inspect.file.misplaced import MisplacedBatch
 
 __all__ = ["PartitionReader", "StartBeyondEnd"]
 
@@ -117,7 +118,7 @@ class PartitionReader:
                 decoder = self._decoder_for(bounds)
                 expected = None
                 is_last = span.path == source.segments[-1]
-                excess = find_clean_excess(source, self._file_system) if is_last else None
+                excess = source.clean_excess(self._file_system) if is_last else None
                 below = span.next_offset if excess is None else excess.expected
                 while True:
                     misplaced = self._misplaced(log_file, start, limit, expected, below)
@@ -170,9 +171,11 @@ class PartitionReader:
     def _misplaced(
         self, log_file: LogFile, start: int, limit: int, expected: int | None, below: int | None
     ) -> MisplacedBatch | None:
-        """The next batch that is left out because its offset alone is wrong."""
+        """Find the next batch that is left out because its offset alone is wrong."""
         if self._on_damage is OnDamagedBatch.FAIL:
             return None
+        from stratalog.inspect.file.misplaced import find_misplaced
+
         first = (log_file.base_offset or 0) if expected is None else expected
         return find_misplaced(log_file, start, limit, first, below)
 

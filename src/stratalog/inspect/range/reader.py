@@ -13,13 +13,12 @@ from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stratalog.errors import CorruptionError, StorageError, StratalogError, UsageError
 from stratalog.inspect.file.check import check_segment
 from stratalog.inspect.file.count import next_offset
 from stratalog.inspect.file.decode import decode_file
-from stratalog.inspect.file.misplaced import MisplacedBatch, find_misplaced
 from stratalog.inspect.file.search import SegmentSearch
 from stratalog.inspect.file.skipped_damage import OnDamagedBatch, SkippedDamage, find_resumption
 from stratalog.inspect.file.span import SegmentSpan, segment_spans
@@ -35,6 +34,9 @@ from stratalog.storage.segment.log_file import LogFile, open_log_file
 from stratalog.storage.segment.torn_tail import classify_tail
 from stratalog.storage.segment.walk import FileEnd
 from stratalog.types import TopicPartition
+
+if TYPE_CHECKING:
+    from stratalog.inspect.file.misplaced import MisplacedBatch
 
 __all__ = ["LostOffsets", "RangeReader"]
 
@@ -211,9 +213,11 @@ class _Reading:
     def _misplaced(
         self, part: SegmentSlice, log_file: LogFile, position: int, limit: int, expected: int | None
     ) -> MisplacedBatch | None:
-        """The next batch that is left out because its offset alone is wrong."""
+        """Find the next batch that is left out because its offset alone is wrong."""
         if self._reader.on_damage is OnDamagedBatch.FAIL:
             return None
+        from stratalog.inspect.file.misplaced import find_misplaced
+
         first = (log_file.base_offset or 0) if expected is None else expected
         return find_misplaced(log_file, position, limit, first, part.next_offset)
 

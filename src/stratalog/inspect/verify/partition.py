@@ -27,7 +27,6 @@ from stratalog.inspect.check.report import (
     unreadable,
 )
 from stratalog.inspect.check.small_files import QUORUM_STATE, check_small_file, kind_of_name
-from stratalog.inspect.partition.clean_excess import find_clean_excess
 from stratalog.inspect.partition.sources import PartitionSource
 from stratalog.inspect.verify.epochs import find_epoch_conflict
 from stratalog.inspect.verify.missing import (
@@ -378,7 +377,7 @@ class _PartitionVerifier:
         if last is None or not last.is_sound:
             return None
         try:
-            found = find_clean_excess(self._source, self._file_system)
+            found = self._source.clean_excess(self._file_system)
         except StorageError:
             return None  # reported with the file itself
         return None if found is None else found.error

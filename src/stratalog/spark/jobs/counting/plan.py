@@ -12,7 +12,7 @@ from stratalog.inspect.count.partition import PartitionCount, SegmentCount
 from stratalog.inspect.file.count import FileCount, ending_below
 from stratalog.inspect.file.search import SegmentSearch
 from stratalog.inspect.file.span import SegmentSpan, segment_spans
-from stratalog.inspect.partition.clean_excess import CleanExcess, find_clean_excess
+from stratalog.inspect.partition.clean_excess import CleanExcess
 from stratalog.inspect.partition.sources import PartitionSource, Sources, relisted, vanished
 from stratalog.inspect.range.bounds import NO_BOUNDS, Bounds, bounds_of, spans_within
 from stratalog.inspect.range.offset_range import WHOLE, OffsetRange, parse_offsets
@@ -229,7 +229,7 @@ class _CountJob:
 
     def whole(self, source: PartitionSource) -> CountedLog:
         files = self._of[source.folder]
-        excess = find_clean_excess(source, self._file_system)
+        excess = source.clean_excess(self._file_system)
         segments, stats, unread = [], [], 0
         for file in files:
             if file.refused is not None:
