@@ -197,3 +197,33 @@ def test_python_dash_m_is_the_same_program():
     done = spawn("count", "-o", "csv", SEGMENTS[0].relative_to(ROOT))
     assert done.code == 0
     assert done.out.splitlines()[1].split(b",")[3] == b"151"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(["ls", "no-such-folder"], 3), (["ls", ".", "-o", "xml"], 2)]
+)
+def test_full_stderr_keeps_the_exit_code(arguments, code):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command(*arguments), stderr=full, stdout=subprocess.DEVNULL, timeout=60
+        )
+    assert done.returncode == code
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_rows_of_produce_that_cannot_be_printed_say_that_records_were_appended(tmp_path):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command("produce", tmp_path / "logs", "-t", "t"),
+            input=b"v\n", stdout=full, stderr=subprocess.PIPE, timeout=60,
+        )  # fmt: skip
+    assert done.returncode == 3
+    assert b"the records were appended: do not run the command again" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--max-batch-bytes", "--max-decompressed-bytes"])
+def test_limit_of_no_bytes_is_refused_before_anything_is_read(tmp_path, option):
+    done = run("count", tmp_path, option, "0")
+    assert (done.code, done.out) == (2, b"")
+    assert "at least 1 byte" in done.err

@@ -133,7 +133,7 @@ def test_out_never_replaces_a_file(tmp_path):
     path.write_bytes(SEGMENTS[0].read_bytes())
     done = run("cat", "--out", path, path)
     assert done.code == 2
-    assert "is there already" in done.err
+    assert "already exists" in done.err
     assert path.read_bytes() == SEGMENTS[0].read_bytes()
     assert run("cat", "--out", tmp_path / "no" / "such" / "folder", path).code == 3
 

@@ -130,7 +130,7 @@ def test_configs_are_those_of_the_new_topic(tmp_path):
     done = produce("y\n", tmp_path, "-t", "t", "-c", "retention.ms=5")
     assert done.code == 0
     assert done.err == (
-        "stratalog: warning: topic 't' is there already: its configs and partitions stay\n"
+        "stratalog: warning: topic 't' already exists: its configs and partitions stay\n"
     )
     with stratalog.open(tmp_path, read_only=True) as logs:
         assert logs.topic("t").config.retention_ms == -1

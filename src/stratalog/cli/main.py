@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, Final
 
@@ -38,9 +39,10 @@ class Verbs(WithExamples, click.Group):
         _fill_closed_streams()
         try:
             return super().main(*args, **settings)
-        except (
-            OSError
-        ) as error:  # of a help text or the version: what a command raises ends in invoke
+        except OSError as error:
+            # A help text, the version or a usage error could not be printed; commands fail in invoke.
+            if isinstance(error.__context__, click.ClickException):
+                sys.exit(error.__context__.exit_code)
             _say_unwritable(error)
             sys.exit(IO_REFUSED)
 
@@ -94,7 +96,8 @@ def _fill_closed_streams() -> None:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"stratalog: {printable(with_options(text))}\n")
+    with suppress(OSError):  # the exit code says it as well
+        sys.stderr.write(f"stratalog: {printable(with_options(text))}\n")
 
 
 def _say_unwritable(error: OSError) -> None:

@@ -44,6 +44,8 @@ class _SizeType(click.ParamType[int]):
         if match is None or match[2].lower() not in _UNITS:
             self.fail(f"{value!r} is not a size: write 10MiB, 64KB or bytes", param, ctx)
         size = int(match[1]) * _UNITS[match[2].lower()]
+        if size < 1:
+            self.fail(f"{value!r} is not a size: it must be at least 1 byte", param, ctx)
         if size > INT64_MAX:
             self.fail(f"{value!r} is larger than 2^63-1 bytes", param, ctx)
         return size
@@ -104,7 +106,7 @@ PATHS: Final = click.argument(
 OFFSETS: Final = click.option(
     "--offsets",
     metavar="RANGE",
-    help="Range in each partition: 100, 100:200, :200, +10 (first ten), -10 (last), @2024-03-13, @-2h:-1h.",
+    help="Range in each partition: 100, 100:200, :200, :+10 (first ten), -10 (last ten), @2024-03-13, @-2h.",
 )
 
 _TOPIC: Final = click.option(

@@ -50,7 +50,7 @@ def read_records(stream: Stream, kind: str) -> Iterator[list[RecordLine]]:
             number += 1
             try:
                 fields = parse(line)
-            except (ValueError, RecursionError) as error:
+            except ValueError as error:
                 if some:
                     yield some
                 raise UsageError(f"line {number}: {error}") from None
@@ -104,6 +104,8 @@ def _ndjson(line: bytes) -> RecordFields | None:
         fields = json.loads(line)
     except json.JSONDecodeError as error:
         raise UsageError(f"not JSON: {error.msg}") from None
+    except RecursionError:
+        raise UsageError("not a record: the JSON is nested too deeply") from None
     if not isinstance(fields, dict) or "value" not in fields:
         raise UsageError(
             "a record is a JSON object with a 'value' (null for a tombstone) and optionally a 'key'"

@@ -118,7 +118,7 @@ def _new_file(path: str) -> BinaryIO:
 
 
 def _is_there(path: str) -> UsageError:
-    return UsageError(f"{path} is there already: name a new file for --out")
+    return UsageError(f"{path} already exists: name a new file for --out")
 
 
 @contextmanager

@@ -53,6 +53,10 @@ class Verb(WithExamples):
                 if result.runs_to_its_end:
                     for _ in result.chunks:
                         pass
+            except OSError:
+                if result.done:
+                    reporter.note(result.done)
+                raise
         finally:
             reporter.erase_progress()
         ctx.exit(reporter.exit_code)

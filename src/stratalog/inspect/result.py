@@ -67,7 +67,8 @@ class Result:
     also show ``total``, a last row, and ``notes``, lines below.
 
     ``runs_to_its_end``: the exit code depends on all rows, so they are computed even if the reader of the
-    output has gone away.
+    output has gone away. ``done`` says what the command has changed: if the rows cannot be printed, the error
+    says so.
     """
 
     fields: tuple[Field, ...]
@@ -76,6 +77,7 @@ class Result:
     total: Callable[[], tuple[Any, ...] | None] = lambda: None
     notes: Callable[[], Iterable[str]] = tuple
     runs_to_its_end: bool = False
+    done: str = ""
 
 
 def chunk_of_rows(rows: Sequence[tuple[Any, ...]]) -> Chunk:

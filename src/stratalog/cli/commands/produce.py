@@ -18,6 +18,7 @@ from stratalog.errors import StorageError, StratalogError, UsageError
 from stratalog.inspect.result import Chunk, Field, Kind, Result, chunk_of_rows
 from stratalog.manager.logs import Logs, open_logs
 from stratalog.manager.root.catalogue import check_partition_count
+from stratalog.storage.formats.topic_entries import Topic
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.names import check_own_topic
 from stratalog.storage.recovery.report import LoadReport
@@ -99,15 +100,16 @@ def command(
             if topic not in logs.topics():
                 logs.create(topic, partitions or _partitions_for(partition), wanted)
                 target.may_grow = partitions is None
-            elif wanted or partitions:
-                reporter.warn(f"topic {topic!r} is there already: its configs and partitions stay")
+            elif _differs(logs.topic(topic), partitions, wanted):
+                reporter.warn(f"topic {topic!r} already exists: its configs and partitions stay")
             _append_input(logs, target, kind, reporter)
             rows = target.rows(logs)
     except StorageError as error:
         if not rows:
             raise
         reporter.fail(error)  # the closing failed: who has to mend it must know what was appended
-    return Result(fields=FIELDS, chunks=_chunks(rows))
+    done = "the records were appended: do not run the command again" if rows else ""
+    return Result(fields=FIELDS, chunks=_chunks(rows), done=done)
 
 
 def _warn_of_recovery(reporter: Reporter, folder: str, report: LoadReport) -> None:
@@ -127,6 +129,12 @@ def _check(
         raise UsageError(
             f"-p {partition} is not among --partitions {partitions}: they count from 0"
         )
+
+
+def _differs(topic: Topic, partitions: int | None, configs: dict[str, str]) -> bool:
+    """Return whether a topic is not what the options ask for."""
+    wanted, there = LogConfig.of(configs).overrides(), topic.config.overrides()
+    return partitions not in (None, len(topic.partitions)) or not wanted.items() <= there.items()
 
 
 def _partitions_for(partition: int | None) -> int:
