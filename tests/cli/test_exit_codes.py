@@ -199,21 +199,21 @@ def test_python_dash_m_is_the_same_program():
     assert done.out.splitlines()[1].split(b",")[3] == b"151"
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 @pytest.mark.parametrize(
     ("arguments", "code"), [(["ls", "no-such-folder"], 3), (["ls", ".", "-o", "xml"], 2)]
 )
 def test_full_stderr_keeps_the_exit_code(arguments, code):
-    with open("/dev/full", "w") as full:
+    with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             command(*arguments), stderr=full, stdout=subprocess.DEVNULL, timeout=60
         )
     assert done.returncode == code
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 def test_rows_of_produce_that_cannot_be_printed_say_that_records_were_appended(tmp_path):
-    with open("/dev/full", "w") as full:
+    with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             command("produce", tmp_path / "logs", "-t", "t"),
             input=b"v\n", stdout=full, stderr=subprocess.PIPE, timeout=60,

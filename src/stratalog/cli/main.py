@@ -9,7 +9,7 @@ import os
 import sys
 from contextlib import suppress
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, TextIO, cast
 
 import click
 
@@ -39,10 +39,7 @@ class Verbs(WithExamples, click.Group):
         _fill_closed_streams()
         try:
             return super().main(*args, **settings)
-        except OSError as error:
-            # A help text, the version or a usage error could not be printed; commands fail in invoke.
-            if isinstance(error.__context__, click.ClickException):
-                sys.exit(error.__context__.exit_code)
+        except OSError as error:  # of a help text or the version: commands fail in invoke
             _say_unwritable(error)
             sys.exit(IO_REFUSED)
 
@@ -93,11 +90,31 @@ def _fill_closed_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if not isinstance(sys.stderr, _BestEffort):
+        sys.stderr = cast("TextIO", _BestEffort(sys.stderr))
+
+
+class _BestEffort:
+    """A stream for messages. If they cannot be written, the exit code still says what is wrong."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def _say(text: str) -> None:
-    with suppress(OSError):  # the exit code says it as well
-        sys.stderr.write(f"stratalog: {printable(with_options(text))}\n")
+    sys.stderr.write(f"stratalog: {printable(with_options(text))}\n")
 
 
 def _say_unwritable(error: OSError) -> None:
