@@ -81,7 +81,8 @@ def test_a_swap_is_safe_at_every_step(
 
     def load(file_system: MemoryFileSystem, facts: Facts[list[int]]) -> None:
         log = open_log(file_system, recovery_point=COUNT)
-        assert log.report.cuts == []
+        # The append after the swap may be torn, as long as it was not acknowledged.
+        assert all(cut.from_offset >= COUNT for cut in log.report.cuts)
         found = offsets(log)
         assert found in [[*some, *more] for some in (before, after) for more in ((), (COUNT,))]
         if facts:

@@ -140,7 +140,7 @@ def folders(path: Path) -> dict[str, tuple[bytes, int, int]]:
 def test_running_kafka_refuses_us(broker):
     before = folders(log_dir(broker))
     for _ in range(2):  # nor does our asking let go of its lock
-        with pytest.raises(LockedError, match="a broker or another writer runs"):
+        with pytest.raises(LockedError, match="locked by a broker or another writer"):
             stratalog.open(log_dir(broker))
     assert folders(log_dir(broker)) == before
     assert broker.is_running()

@@ -104,8 +104,8 @@ def _check_configs(topic: str, known: LogConfig | None, wanted: LogConfig) -> No
         found = text_of(getattr(known, name.replace(".", "_")))
         if found != value:
             raise UsageError(
-                f"topic {topic!r} has {name}={found}, not {name}={value}: a write does not change a topic "
-                "that exists; leave the option out"
+                f"topic {topic!r} has {name}={found}, not {name}={value}: a write does not change an "
+                "existing topic; omit the option"
             )
 
 
