@@ -212,10 +212,12 @@ def stamped_without_sync(self: StagedFile, file_system: FileSystem, **names: Any
 _real_stamp = StagedFile.stamp
 
 
-def adopted_again(log: Any, file_system: Any, root: str, pieces: Any, reached: Reached) -> None:
+def adopted_again(
+    log: Any, file_system: Any, root: str, pieces: Any, reached: Reached, start: int
+) -> None:
     """A replay stamps a piece that is a segment already."""
     for planned in pieces[reached.piece :]:
-        commit_apply._adopt(log, root, planned.piece)
+        commit_apply._adopt(log, root, planned.piece, log.log_end)
     log.sync()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from stratalog.clock import Clock
 from stratalog.errors import StratalogError
+from stratalog.manager.append_gate import AppendGate
 from stratalog.manager.open_partitions import OpenPartitions
 from stratalog.manager.root.catalogue import Catalogue
 from stratalog.manager.write.batches import append_rows
@@ -24,10 +25,13 @@ __all__ = ["Appender"]
 class Appender:
     """Appends to the open partitions of a catalogue. Threads may share it."""
 
-    def __init__(self, catalogue: Catalogue, partitions: OpenPartitions, clock: Clock) -> None:
+    def __init__(
+        self, catalogue: Catalogue, partitions: OpenPartitions, clock: Clock, gate: AppendGate
+    ) -> None:
         self._catalogue = catalogue
         self._partitions = partitions
         self._clock = clock
+        self._gate = gate
         self._turn = 0
         #: Held while a transaction joins a partition, and while a topic is being deleted.
         self.joining = threading.Lock()
@@ -94,4 +98,4 @@ class Appender:
                 first = written.get(number, result).first_offset
                 written[number] = result._replace(first_offset=first)
 
-            append_rows(log, topic_partition, rows, options, transaction, note)
+            append_rows(log, topic_partition, rows, options, transaction, note, self._gate)

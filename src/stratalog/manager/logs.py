@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from stratalog.clock import SYSTEM_CLOCK, Clock
 from stratalog.errors import CorruptionError, StorageError, StratalogError, UsageError
+from stratalog.manager.append_gate import AppendGate
 from stratalog.manager.appender import Appender
 from stratalog.manager.attempt import attempt
 from stratalog.manager.commits.commits import CommitResult, DirectoryCommits, TopicPlan
@@ -150,11 +151,14 @@ class Logs:
             )  # fmt: skip
             self._lock = self._partitions.lock
             self._journals = [TransactionJournal(file_system, root) for root in roots]
+            self._gate = AppendGate()
             self._commits = [
-                DirectoryCommits(each, self._catalogue, file_system, clock, self._partitions.get)
+                DirectoryCommits(
+                    each, self._catalogue, file_system, clock, self._partitions.get, self._gate
+                )
                 for each in self._directories
             ]
-            self._appender = Appender(self._catalogue, self._partitions, clock)
+            self._appender = Appender(self._catalogue, self._partitions, clock, self._gate)
             self._changes = TopicChanges(
                 self._catalogue, self._partitions, self._journals, self._commits,
                 self._appender.joining,
@@ -412,7 +416,7 @@ class Logs:
         self._check_writable()
         with self._lock:
             self._check_writable()
-            transaction = Transaction(self, self._journals[0])
+            transaction = Transaction(self, self._journals[0], self._gate)
             self._transactions.add(transaction)
             return transaction
 

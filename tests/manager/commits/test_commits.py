@@ -518,7 +518,7 @@ def test_discarded_pieces_go_unless_a_commit_has_promised_them(here, disk):
     again = here.put(key(), {("t", 0): ["a"], ("t", 1): ["b"]}, attempt=2)
     assert again.was_done_before
     assert again.replayed
-    assert "of a crashed process was completed" in again.reports[0]
+    assert "was interrupted, and is completed now" in again.reports[0]
     assert here.seen() == {("t", 0): ["x", "a"], ("t", 1): ["b"]}
 
 

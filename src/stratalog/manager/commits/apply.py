@@ -29,12 +29,19 @@ _BEGIN_BYTES: Final = 8 << 20
 
 
 def apply_pieces(
-    log: PartitionLog, file_system: FileSystem, root: str, pieces: Sequence[PlannedPiece]
+    log: PartitionLog,
+    file_system: FileSystem,
+    root: str,
+    pieces: Sequence[PlannedPiece],
+    start: int,
 ) -> None:
-    """Append or adopt all pieces as planned, and wait for the disk."""
+    """Append or adopt all pieces as planned, from offset ``start`` on, and wait for the disk.
+    OffsetOrderError if the log has other records at these offsets."""
     for planned in pieces:
-        if planned.method is not CommitMethod.ADOPT or not _adopt(log, root, planned.piece):
-            _append(log, file_system, root, planned.piece)
+        is_large = planned.method is CommitMethod.ADOPT
+        if not is_large or not _adopt(log, root, planned.piece, start):
+            _append(log, file_system, root, planned.piece, start)
+        start += planned.piece.records
     log.sync()
 
 
@@ -44,25 +51,36 @@ def append_rest(
     root: str,
     pieces: Sequence[PlannedPiece],
     reached: Reached,
+    start: int,
 ) -> None:
-    """Append what is missing. Nothing is adopted: a piece may be a segment already, and stamping it again
-    would change what readers have open."""
+    """Append what is missing, from offset ``start`` on. OffsetOrderError if the log has other records at
+    these offsets. Nothing is adopted: a piece may be a segment already, and stamping it again would change
+    what readers have open."""
     for number in range(reached.piece, len(pieces)):
         skipped = reached.batch if number == reached.piece else 0
-        _append(log, file_system, root, pieces[number].piece, skipped)
+        start = _append(log, file_system, root, pieces[number].piece, start, skipped)
     log.sync()
 
 
-def _adopt(log: PartitionLog, root: str, piece: Piece) -> bool:
+def _adopt(log: PartitionLog, root: str, piece: Piece, start: int) -> bool:
     link = piece_file_name(piece.parsed_name._replace(stage=PieceStage.LINKED))
     staged = StagedFile(os.path.join(root, piece.name), os.path.join(root, link), piece.size_bytes)
-    return log.adopt(staged, leader_epoch=log.latest_epoch) is not None
+    return log.adopt(staged, leader_epoch=log.latest_epoch, first_offset=start) is not None
 
 
 def _append(
-    log: PartitionLog, file_system: FileSystem, root: str, piece: Piece, skipped: int = 0
-) -> None:
-    """Append the batches of a piece from the ``skipped``-th on."""
+    log: PartitionLog,
+    file_system: FileSystem,
+    root: str,
+    piece: Piece,
+    start: int,
+    skipped: int = 0,
+) -> int:
+    """Append the batches of a piece from the ``skipped``-th on; return the offset after the last.
+
+    Their offsets are counted from ``start``, not taken from the log, which refuses them if it has grown:
+    records at other offsets than the journal promises would be appended again by a replay.
+    """
     file = open_piece(file_system, root, piece)
     try:
         position = _position_of(BatchWindows(file, piece.size_bytes), skipped)
@@ -70,7 +88,8 @@ def _append(
         begun = position
         while not windows.is_over:
             window = _next_window(windows, log)
-            assign_offsets(window.data, next_offset=log.log_end, leader_epoch=log.latest_epoch)
+            epoch = log.latest_epoch
+            start = assign_offsets(window.data, next_offset=start, leader_epoch=epoch)
             log.append_as_follower(window.data)
             # The log has these bytes now. Without this, a commit would take memory twice.
             file.forget(window.position, len(window.data))
@@ -79,6 +98,7 @@ def _append(
                 begun = window.end
     finally:
         file.close()
+    return start
 
 
 def _position_of(windows: BatchWindows, batch: int) -> int:

@@ -8,18 +8,20 @@ Our readers see all of a commit or nothing of it. ``docs/adr/0004`` gives the re
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 from stratalog.clock import Clock
 from stratalog.errors import (
+    OffsetOrderError,
     StorageError,
     StratalogError,
     UnknownPartitionError,
     UsageError,
 )
+from stratalog.manager.append_gate import AppendGate
 from stratalog.manager.commits.admit import admit_piece, prepared_name
 from stratalog.manager.commits.apply import apply_pieces
 from stratalog.manager.commits.plan import PieceFile, ordered_pieces, plan_methods, plan_sweep
@@ -121,13 +123,16 @@ class DirectoryCommits:
         file_system: FileSystem,
         clock: Clock,
         log_of: Callable[[TopicPartition], PartitionLog],
+        gate: AppendGate,
     ) -> None:
+        """``gate`` is closed from the time at which a commit looks where the logs end until it is done."""
         self.root = directory.root
         self._directory = directory
         self._catalogue = catalogue
         self._file_system = file_system
         self._clock = clock
         self._log_of = log_of
+        self._gate = gate
         self._journal = CommitJournal(file_system, directory.root)
         self._has_begun = False
         #: What replays have reported, for the next result.
@@ -139,14 +144,15 @@ class DirectoryCommits:
         self._journal.read()
 
     def settle(self) -> None:
-        """Finish the commits that a process that died has decided."""
+        """Finish the commits that were decided and interrupted, in this process or one that died."""
         if not self._has_begun:
             self._journal.begin()
             self._has_begun = True
         replay = Replay(self.root, self._file_system, self._journal, self._log_of)
         for each in self._journal.state.open:
-            self._create_topics(each.intent)
-            self._reports += replay.finish(each)
+            with self._gate.closed():
+                self._create_topics(each.intent)
+                self._reports += replay.finish(each)
             self._has_replayed = True
             for partition in each.intent.partitions:
                 self._log_of(partition.place).wake_readers()
@@ -185,10 +191,23 @@ class DirectoryCommits:
             found = state.done_as(key)
             self._tidy()
             return self._result(key, None if found is None else found.spans, was_done_before=True)
-        intent = self._plan(key, listed, topics or {}, threads)
+        now_ms = self._clock.now_ms()
+        new = self._new_topics(listed, topics or {})
+        with self._undecided(listed):
+            admitted = self._admit(listed, new, now_ms, threads)
+        with self._gate.closed():
+            with self._undecided(listed):
+                intent = self._plan(key, admitted, new, now_ms)
+            spans = self._carry_out(intent, threads)
+        self._tidy(threads)
+        return self._result(key, spans)
+
+    def _carry_out(self, intent: Intent, threads: int) -> tuple[CommittedSpan, ...]:
+        """Decide a commit, and write its records; return where they are."""
+        key = intent.key
         if not intent.partitions and not intent.topics:
             self._journal.append(Done(intent.number, key, ()))
-            return self._result(key, ())
+            return ()
         self._journal.append(intent)
         try:
             self._create_topics(intent)
@@ -201,13 +220,13 @@ class DirectoryCommits:
         except StratalogError as error:
             error.add_note(_promised_note(key))
             raise
-        self._tidy(threads)
-        return self._result(key, spans)
+        return spans
 
     def _apply(self, planned: tuple[PartitionLog, PartitionIntent]) -> None:
         log, intent = planned
-        apply_pieces(log, self._file_system, self.root, intent.pieces)
-        assert log.log_end == intent.start + intent.records, f"{intent.place} grew by itself"
+        _check_end(log, intent, intent.start)
+        apply_pieces(log, self._file_system, self.root, intent.pieces, intent.start)
+        _check_end(log, intent, intent.start + intent.records)
 
     def _result(
         self,
@@ -223,45 +242,55 @@ class DirectoryCommits:
 
     # Before the decision.
 
-    def _plan(
+    def _admit(
         self,
-        key: CommitKey,
         pieces: Mapping[TopicPartition, tuple[Piece, ...]],
-        topics: Mapping[str, TopicPlan],
+        new: Mapping[str, NewTopic],
+        now_ms: int,
         threads: int,
-    ) -> Intent:
-        now_ms = self._clock.now_ms()
-        new = self._new_topics(pieces, topics)
-        configs = {
-            topic_partition: self._config_of(topic_partition, new) for topic_partition in pieces
-        }
+    ) -> dict[TopicPartition, list[Piece]]:
+        """Return the pieces to commit: these, or what their topics want in their place. Every piece is
+        checked before the first log is opened."""
+        configs = {each: self._config_of(each, new) for each in pieces}
         listed = [piece for each in pieces.values() for piece in each]
 
         def admit(piece: Piece) -> Piece:
             config = configs[piece.place]
             return admit_piece(self._file_system, self.root, piece, config, now_ms)
 
-        try:
-            # Every piece is checked before the first log is opened.
-            admitted = side_by_side(admit, listed, threads)
-            by_place: dict[TopicPartition, list[Piece]] = {
-                topic_partition: [] for topic_partition in pieces
-            }
-            for piece in admitted:
-                by_place[piece.place].append(piece)
-            partitions = tuple(
-                self._plan_partition(topic_partition, each, new)
-                for topic_partition, each in by_place.items()
-            )
-            if admitted != listed:
-                self._file_system.sync_dir(self.root)
-        except BaseException:
-            with suppress(StorageError):
-                for piece in listed:
-                    self._file_system.unlink(os.path.join(self.root, prepared_name(piece)))
-            raise
+        admitted = side_by_side(admit, listed, threads)
+        if admitted != listed:
+            self._file_system.sync_dir(self.root)
+        by_place: dict[TopicPartition, list[Piece]] = {each: [] for each in pieces}
+        for piece in admitted:
+            by_place[piece.place].append(piece)
+        return by_place
+
+    def _plan(
+        self,
+        key: CommitKey,
+        pieces: Mapping[TopicPartition, list[Piece]],
+        new: Mapping[str, NewTopic],
+        now_ms: int,
+    ) -> Intent:
+        partitions = tuple(
+            self._plan_partition(topic_partition, each, new)
+            for topic_partition, each in pieces.items()
+        )
         number = self._journal.state.last_number + 1
         return Intent(number, key, now_ms, partitions, tuple(new.values()))
+
+    @contextmanager
+    def _undecided(self, pieces: Mapping[TopicPartition, tuple[Piece, ...]]) -> Iterator[None]:
+        """Remove what was made of the pieces if there will be no commit."""
+        try:
+            yield
+        except BaseException:
+            with suppress(StorageError):
+                for listed in pieces.values():
+                    for piece in listed:
+                        self._file_system.unlink(os.path.join(self.root, prepared_name(piece)))
+            raise
 
     def _plan_partition(
         self, topic_partition: TopicPartition, pieces: list[Piece], new: Mapping[str, NewTopic]
@@ -364,6 +393,15 @@ class DirectoryCommits:
             gone += plan_sweep(files, state, now_ms)[0]
         paths = [os.path.join(self.root, name) for name in gone]
         side_by_side(self._file_system.unlink, paths, threads)
+
+
+def _check_end(log: PartitionLog, intent: PartitionIntent, end: int) -> None:
+    """Raise OffsetOrderError if a log does not end where the journal says: its offsets are promised."""
+    if log.log_end != end:
+        raise OffsetOrderError(
+            f"{intent.place} ends at offset {log.log_end} and not at {end}, which a commit has planned: "
+            "while commits run, append through Logs.append and not through Logs.partition"
+        )
 
 
 def _promised_note(key: CommitKey) -> str:

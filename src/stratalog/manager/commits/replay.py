@@ -65,7 +65,9 @@ class Replay:
             self._journal.append(Revised(intent.number, revisions))
             commit = OpenCommit(intent, (*commit.revisions, *revisions))
         for each in rests:
-            append_rest(each.log, self._file_system, self._root, each.pieces, each.reached)
+            append_rest(
+                each.log, self._file_system, self._root, each.pieces, each.reached, each.start
+            )
         hidden = commit.visible_ends()
         spans = tuple(_replayed_span(each, commit, hidden[each.intent.place]) for each in rests)
         self._journal.append(Done(intent.number, intent.key, spans))
@@ -88,12 +90,14 @@ class Replay:
         begun = NOTHING if last is None else Reached(last.piece, last.batch)
         start = partition.start if last is None else last.start
         reached = compare_log(log, self._file_system, self._root, partition.pieces, start, begun)
-        revision = None
+        revision, next_offset = None, start + reached.records
         is_whole = reached.piece == len(partition.pieces)
-        if not is_whole and log.log_end != start + reached.records:
-            revision = Revision(partition.place, reached.piece, reached.batch, log.log_end)
-        end = start + reached.records if is_whole else None
-        return _Rest(partition, log, reached, revision, end)
+        if not is_whole and log.log_end != next_offset:
+            next_offset = log.log_end
+            revision = Revision(partition.place, reached.piece, reached.batch, next_offset)
+        return _Rest(
+            partition, log, reached, revision, next_offset, next_offset if is_whole else None
+        )
 
     def _check_rest(self, rest: _Rest) -> None:
         """Raise CorruptionError if a piece is damaged: before anything is appended."""
@@ -122,12 +126,14 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class _Rest:
-    """What is left to do for one partition. ``end`` is the end of the commit if nothing is left."""
+    """What is left to do for one partition: from offset ``start`` on. ``end`` is the end of the commit if
+    nothing is left."""
 
     intent: PartitionIntent
     log: PartitionLog
     reached: Reached
     revision: Revision | None
+    start: int
     end: int | None
 
     @property
@@ -149,7 +155,7 @@ def _replayed_span(rest: _Rest, commit: OpenCommit, hidden_from: int) -> Committ
 
 
 def _report(intent: Intent, rests: Iterable[_Rest]) -> list[str]:
-    said = [f"the commit {intent.key} of a crashed process was completed"]
+    said = [f"the commit {intent.key} was interrupted, and is completed now"]
     said += [
         f"{each.intent.place}: others have written since the commit {intent.key} was begun; what they "
         f"wrote stays, and the rest follows from offset {each.revision.start} on"

@@ -17,6 +17,7 @@ from stratalog.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from stratalog.manager.append_gate import AppendGate
     from stratalog.manager.write.transactions import Transaction
 
 __all__ = ["append_rows", "batch_options", "fit_sizes"]
@@ -62,8 +63,10 @@ def append_rows(
     options: BatchOptions,
     transaction: Transaction | None,
     written: Callable[[AppendResult], None],
+    gate: AppendGate,
 ) -> None:
-    """Append all rows; call ``written`` with the result of every piece that is in the log."""
+    """Append all rows; call ``written`` with the result of every piece that is in the log. The gate is
+    entered for each piece: a commit need not wait for a caller whose records come slowly."""
     sizes = fit_sizes(log.config, options)
     options = replace(options, batch_bytes=sizes.batch_bytes)
     builder = BatchBuilder(
@@ -74,7 +77,8 @@ def append_rows(
         row = builder.append(rows, row=row, out_bytes_max=sizes.piece_bytes)
         if transaction is not None:
             transaction.begin_write()
-        result = log.append(builder.out, leader_epoch=log.latest_epoch)
+        with gate:
+            result = log.append(builder.out, leader_epoch=log.latest_epoch)
         if transaction is not None:
             transaction.advance(topic_partition, builder.next_sequence)
         written(result)

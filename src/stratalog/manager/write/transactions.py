@@ -24,6 +24,7 @@ from stratalog.errors import (
     TransactionStateError,
     UsageError,
 )
+from stratalog.manager.append_gate import AppendGate
 from stratalog.records.builder import BATCH_BYTES, BatchOptions
 from stratalog.records.control import ControlType, build_marker
 from stratalog.records.layout import Codec
@@ -145,7 +146,7 @@ def _settle(log: PartitionLog | None, entry: JournalEntry, *, is_commit: bool, n
     if log is None:
         return False
     try:
-        _end(log, entry, is_commit=is_commit, now_ms=now_ms)
+        _end(log, entry, AppendGate(), is_commit=is_commit, now_ms=now_ms)  # none commits yet
     except StorageError:
         raise
     except StratalogError:
@@ -153,7 +154,9 @@ def _settle(log: PartitionLog | None, entry: JournalEntry, *, is_commit: bool, n
     return True
 
 
-def _end(log: PartitionLog, entry: JournalEntry, *, is_commit: bool, now_ms: int) -> None:
+def _end(
+    log: PartitionLog, entry: JournalEntry, gate: AppendGate, *, is_commit: bool, now_ms: int
+) -> None:
     """Write the marker, unless it is there already, and wait until it is on the disk.
 
     The log knows whether it is missing: an append may have succeeded although its caller got an error."""
@@ -161,7 +164,8 @@ def _end(log: PartitionLog, entry: JournalEntry, *, is_commit: bool, now_ms: int
         each.producer_id == entry.producer_id and each.txn_first_offset is not None
         for each in log.producers
     ):
-        _append_marker(log, entry, is_commit=is_commit, now_ms=now_ms)
+        with gate:
+            _append_marker(log, entry, is_commit=is_commit, now_ms=now_ms)
     log.sync()
 
 
@@ -211,9 +215,13 @@ class Transaction:
     again; opening the logs again finishes it, too.
     """
 
-    def __init__(self, logs: TransactionalLogs, journal: TransactionJournal) -> None:
+    def __init__(
+        self, logs: TransactionalLogs, journal: TransactionJournal, gate: AppendGate
+    ) -> None:
+        """``gate`` is entered for each marker, which is an append."""
         self._logs = logs
         self._journal = journal
+        self._gate = gate
         self._lock = threading.RLock()
         self._sequences: dict[TopicPartition, int] = {}
         self._places: set[TopicPartition] = set()
@@ -332,7 +340,7 @@ class Transaction:
         failures = []
         for log in logs.values():
             try:
-                _end(log, entry, is_commit=is_commit, now_ms=self._logs.now_ms())
+                _end(log, entry, self._gate, is_commit=is_commit, now_ms=self._logs.now_ms())
             except StratalogError as error:
                 failures.append(error)
         return failures

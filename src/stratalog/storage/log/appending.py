@@ -219,11 +219,18 @@ def append_as_follower(state: LogState, data: Bytes, epoch_max: int | None) -> A
         return _append(state, admitted, Origin.REPLICATION, lowest, strict_markers=False)
 
 
-def adopt(state: LogState, staged: StagedFile, leader_epoch: int) -> AppendResult | None:
-    """Append a file of finished batches as a segment of its own. Return None if it cannot be one."""
+def adopt(
+    state: LogState, staged: StagedFile, leader_epoch: int, first: int
+) -> AppendResult | None:
+    """Append a file of finished batches, the first of which gets offset ``first``, as a segment of its own.
+    Return None if it cannot be one."""
     state.guard.check_process()
     with state.flush_lock, state.guard.changing():
-        first = state.view.log_end
+        end = state.view.log_end
+        if end != first:
+            raise OffsetOrderError(
+                f"the log ends at {end}: a segment from {first} does not follow it"
+            )
         found = staged.stamp(
             state.file_system,
             next_offset=first,

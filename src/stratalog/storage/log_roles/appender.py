@@ -75,12 +75,14 @@ class LogAppender(OpenLog):
             self._settle(result, sync=sync)
         return result
 
-    def adopt(self, staged: StagedFile, *, leader_epoch: int) -> AppendResult | None:
+    def adopt(
+        self, staged: StagedFile, *, leader_epoch: int, first_offset: int
+    ) -> AppendResult | None:
         """Append a file of finished batches as a segment of its own, to which later appends go. Nothing is
         copied; the batches get their offsets in place. Return None if it cannot be a segment: append the
-        batches instead."""
+        batches instead. OffsetOrderError if the log does not end at ``first_offset``."""
         check_leader_epoch(leader_epoch)
-        return adopt(self._state, staged, leader_epoch)
+        return adopt(self._state, staged, leader_epoch, first_offset)
 
     def _settle(self, result: AppendResult, *, sync: bool) -> None:
         """Do what an append waits for, without the lock: a sync needs it, too."""
