@@ -516,6 +516,34 @@ def test_a_disk_that_fails_for_good_after_the_first_mark_loses_nothing_that_was_
                 assert values(logs, "t", 0)[-1] == b"more"
 
 
+def test_a_deletion_of_which_nothing_was_written_keeps_the_topic():
+    """On a full disk the mark cannot be written, nor anything that would take it back."""
+    for number in range(1, 4):
+        disk = memory(*TWO)
+        faulty = FaultyFileSystem(disk)
+        logs = open_memory(faulty, *TWO)
+        logs.create("t", 2, retention_ms=-1)
+        logs.append("t", [str(n) for n in range(10)], partition=0)
+        logs.delete_records("t", 0, 6)
+        before = logs.topic("t")
+        faulty.arm(number, fault=Fault.ENOSPC, sticky=True, calls=[Call.CREATE, Call.WRITE])
+        with pytest.raises(StorageError, match="no space") as caught:
+            logs.delete_topic("t")
+        faulty.heal()
+        if number == 3:  # the first directory is marked, and the mark stays
+            assert "may be marked" in caught.value.__notes__[0]
+            with pytest.raises(UsageError, match="open the log directory again"):
+                logs.create("t", 2, exist_ok=True)
+        else:
+            assert not hasattr(caught.value, "__notes__")
+            assert logs.create("t", 2, exist_ok=True) == before
+            logs.append("t", ["more"], partition=0)
+        logs.close()
+        with open_memory(disk, *TWO) as logs:
+            assert logs.topic("t") == before
+            assert (logs.earliest("t"), logs.latest("t")) == (6, 10 + (number != 3))
+
+
 # --- directories that are opened apart ---------------------------------------------------------------
 
 

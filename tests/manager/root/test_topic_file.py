@@ -275,6 +275,36 @@ def test_topic_created_anew_does_not_inherit_from_its_namesake(tmp_path):
         assert logs.partition("a").recovery_point <= 1
 
 
+@pytest.mark.parametrize("kind", ["link", "file"])
+def test_topic_in_whose_place_there_is_something_is_refused_and_keeps_what_is_said_of_it(
+    tmp_path, kind
+):
+    root, other = tmp_path / "logs", tmp_path / "other"
+    with stratalog.open(root) as logs:
+        logs.create("a", 1, retention_ms=-1)
+        logs.append("a", [str(n) for n in range(10)])
+        logs.delete_records("a", 0, 6)
+        before = logs.topic("a")
+    (root / "a-0").rename(other)
+    if kind == "link":
+        (root / "a-0").symlink_to(other)
+    else:
+        (root / "a-0").write_text("")
+    with stratalog.open(root) as logs:
+        logs.create("b")
+        for partitions in (1, 3):
+            with pytest.raises(UsageError, match=r"a-0 cannot be created: .*/a-0 exists"):
+                logs.create("a", partitions, exist_ok=True)
+    (root / "a-0").unlink()
+    other.rename(root / "a-0")
+    (root / "a-1").write_text("")
+    with stratalog.open(root) as logs:
+        with pytest.raises(UsageError, match="a-1 cannot be created"):
+            logs.add_partitions("a", 2)
+        assert logs.topic("a") == before
+        assert (logs.earliest("a"), logs.latest("a")) == (6, 10)
+
+
 def test_folder_that_was_taken_away_is_not_replaced_by_an_empty_one(tmp_path):
     with stratalog.open(tmp_path) as logs:
         logs.create("a", 3)

@@ -284,9 +284,29 @@ class Catalogue:
                     f"topic {name!r} is being deleted, and one of its log directories is not open: open "
                     "all of them together to finish the deletion"
                 )
+            if verdict is Verdict.UNDECIDED:
+                # Its logs were released as they were: only opening the directory recovers them.
+                raise UsageError(
+                    f"the deletion of topic {name!r} failed in the middle: open the log directory again to "
+                    "take it back"
+                )
+        else:
+            self._check_absent(name)
         longest = partition_dir_name(TopicPartition(name, partitions - 1))
         if len(longest) > _NAME_SIZE_MAX:
             raise UsageError(f"the folder {longest!r} has a name of {len(longest)} characters")
+
+    def _check_absent(self, name: str, partitions: Collection[int] | None = None) -> None:
+        """Raise UsageError if a directory has anything in the place of a partition of a topic; of any, or of
+        those given. What is said of it in other files is still needed then."""
+        for directory in self._directories:
+            for topic_partition in directory.occupied(name):
+                if partitions is None or topic_partition.partition in partitions:
+                    raise UsageError(
+                        f"{topic_partition} cannot be created: {directory.folder(topic_partition)} exists, "
+                        "and is not an open partition. If it is a folder, open the log directory again; "
+                        "if it is a file or a symbolic link, move it out of the log directory"
+                    )
 
     def add_partitions(self, name: str, partitions: int) -> Topic:
         if type(partitions) is not int:
@@ -301,6 +321,7 @@ class Catalogue:
                 )
             new = [each for each in range(partitions) if each not in there]
             if new:
+                self._check_absent(name, set(new))
                 topic_id = self.topic_id(name) or new_topic_id()
                 self._make(Topic(name, topic_id, (), known.config), new)
             return self.topic(name)
@@ -440,7 +461,8 @@ class Catalogue:
 
     def begin_delete(self, name: str) -> None:
         """Decide that a topic is deleted. From here on it is gone for this process, and after a crash for
-        the next. If this fails the topic stays, unless even that cannot be written: an error says which."""
+        the next. If this fails the topic stays, unless a mark was written and cannot be taken back: a note
+        of the error says so."""
         with self.lock:
             topic = replace(self.topic(name), topic_id=self.topic_id(name))
             partitions = self._by_directory(name)

@@ -22,7 +22,7 @@ from dataclasses import replace
 from enum import Enum, auto
 from typing import Final
 
-from stratalog.errors import StorageError
+from stratalog.errors import CorruptionError, StorageError
 from stratalog.manager.root.directory import LogDirectory
 from stratalog.manager.root.topic_file import Topic, TopicEntry, TopicFile
 from stratalog.storage.files.filesystem import FileSystem
@@ -127,12 +127,15 @@ class Deletions:
             self._files[number].put(TopicEntry(here, None, deletion))
 
     def take_back(self, name: str, before: Mapping[int, TopicEntry | None]) -> bool:
-        """Undo ``begin``, which failed; return False if it cannot be undone: then it may be decided."""
+        """Undo ``begin``, which failed; return False if it cannot be undone: then it may be decided. A file
+        that has no mark is not written, so that a full disk is no reason to give the topic up."""
         try:
             for number, entry in before.items():
-                self._files[number].restore(name, entry)
-        except StorageError:
-            return False
+                file = self._files[number]
+                if file.entries.get(name) != entry or not file.is_as_known():
+                    file.restore(name, entry)
+        except (StorageError, CorruptionError, MemoryError, KeyboardInterrupt):
+            return False  # the error of ``begin`` is raised
         return True
 
     def settle(self, name: str, listing: Listing) -> Verdict:

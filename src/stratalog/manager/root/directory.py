@@ -203,6 +203,19 @@ class LogDirectory:
                 found.append(topic_partition)
         return sorted(found)
 
+    def occupied(self, topic: str) -> list[TopicPartition]:
+        """Return the partitions of a topic in whose place there is anything: a folder, a file or a link."""
+        found = []
+        for entry in self._file_system.list_dir(self.root):
+            topic_partition = parse_partition_dir(entry.name)
+            if (
+                topic_partition is not None
+                and topic_partition.topic == topic
+                and partition_dir_name(topic_partition) == entry.name
+            ):
+                found.append(topic_partition)
+        return sorted(found)
+
     def folder(self, topic_partition: TopicPartition) -> str:
         return os.path.join(self.root, partition_dir_name(topic_partition))
 

@@ -52,6 +52,11 @@ class TopicFile:
         except CorruptionError as error:
             raise error.located(path=self._path) from None
 
+    def is_as_known(self) -> bool:
+        """Return whether the file says what is known here. After a write that failed it may say more."""
+        data = read_small_file(self._file_system, self._path)
+        return (decode_topics(data) if data is not None else {}) == self.entries
+
     def put(self, entry: TopicEntry) -> None:
         """Add an entry, or replace the one of the same topic."""
         self._write({**self.entries, entry.topic.name: entry}, self.deleted_folders)
