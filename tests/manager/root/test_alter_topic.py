@@ -7,6 +7,8 @@ import pytest
 from stratalog.errors import UnknownPartitionError, UsageError
 from stratalog.manager.logs import Logs
 from stratalog.manager.root.topic_configs import altered_config
+from stratalog.manager.root.topic_file import Topic, TopicEntry
+from stratalog.storage.formats.kafka_uuid import format_uuid
 from stratalog.storage.log_config import LogConfig
 from stratalog.testing import (
     Facts,
@@ -163,6 +165,43 @@ def test_configs_that_cannot_be_written_are_not_applied(fault):
             logs.alter_configs("t", {"retention.ms": 2})
         files.heal()
         assert log.config.retention_ms == logs.topic("t").config.retention_ms == 1
+
+
+@pytest.mark.parametrize("root", TWO)
+def test_configs_are_not_altered_without_one_of_the_directories(root):
+    disk = memory(*TWO)
+    with open_memory(disk, *TWO) as logs:
+        before = logs.create("t", 2)
+    with (
+        open_memory(disk, root) as logs,
+        pytest.raises(UsageError, match=r"'t' cannot be altered: .* lack partitions [01]; open"),
+    ):
+        logs.alter_configs("t", {"retention.ms": 5})
+    with open_memory(disk, *TWO) as logs:
+        assert logs.topic("t") == before
+
+
+def test_partitions_that_were_being_created_are_created_whatever_happens_in_between():
+    """A process dies after the first of two files; then only that directory is open."""
+    disk = memory(*TWO)
+    with open_memory(disk, *TWO):
+        pass
+    logs = open_memory(disk, *TWO)
+    ids = [format_uuid(each.directory_id or b"") for each in logs._directories]
+    plan = {ids[0]: (0,), ids[1]: (1,)}
+    logs._catalogue._files[0].put(TopicEntry(Topic("t", bytes(range(16)), (0,)), plan))
+    logs._partitions.abandon()
+    for directory in logs._directories:
+        directory.release()
+    with open_memory(disk, "/a") as logs:
+        assert logs.topic("t").partitions == (0,)
+        with pytest.raises(UsageError, match="lack partitions 1;"):
+            logs.alter_configs("t", {"retention.ms": 5})
+        assert logs.add_partitions("t", 3).partitions == (0, 2)
+    with open_memory(disk, *TWO) as logs:
+        assert logs.topic("t").partitions == (0, 1, 2)
+        assert all(file.entries["t"].plan is None for file in logs._catalogue._files)
+        assert [file.entries["t"].total_partitions for file in logs._catalogue._files] == [3, 3]
 
 
 # --- creating what is there ----------------------------------------------------------------------------

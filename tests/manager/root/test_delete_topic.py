@@ -571,6 +571,68 @@ def test_a_deletion_that_is_not_decided_is_taken_back(order):
         assert holds(logs, "t")
 
 
+@pytest.mark.parametrize("root", TWO)
+def test_a_topic_is_not_deleted_without_one_of_its_directories(root):
+    disk = memory(*TWO)
+    with open_memory(disk, *TWO) as logs:
+        filled(logs, "t", partitions=1)
+        logs.add_partitions("t", 2)  # the first directory must learn of it
+        filled(logs, "u", partitions=4)
+    lacks = {"/a": "1, 3", "/b": "0, 2"}[root]
+    with open_memory(disk, root) as logs:
+        with pytest.raises(UsageError, match=f"'u' cannot be deleted: .* lack partitions {lacks};"):
+            logs.delete_topic("u")
+        with pytest.raises(UsageError, match=r"'t' cannot be deleted: .*; open all its log direct"):
+            logs.delete_topic("t")
+    with open_memory(disk, *TWO) as logs:
+        assert holds(logs, "u", 4)
+        logs.delete_topic("u")
+        logs.delete_topic("t")
+        assert logs.topics() == {}
+
+
+def test_a_topic_whose_folder_was_taken_away_can_be_deleted():
+    disk = memory(*TWO)
+    with open_memory(disk, *TWO) as logs:
+        logs.create("t", 4)
+    disk.unlink("/b/t-3/partition.metadata")
+    disk.remove_dir("/b/t-3")
+    with open_memory(disk, *TWO) as logs:
+        assert logs.topic("t").partitions == (0, 1, 2)
+        logs.delete_topic("t")
+        assert logs.topics() == {}
+
+
+def test_topics_of_one_name_that_are_not_one_topic_are_damage_and_not_shown():
+    """As left by an earlier version, which deleted a topic without one of its directories."""
+    disk = memory(*TWO)
+    with open_memory(disk, *TWO) as logs:
+        filled(logs, "t", "u", partitions=4)
+    for name in ("t-0", "t-2"):
+        for entry in disk.list_dir(f"/a/{name}"):
+            disk.unlink(f"/a/{name}/{entry.name}")
+        disk.remove_dir(f"/a/{name}")
+    with open_memory(disk, "/a") as logs:
+        logs.create("t", 1, retention_ms=7)
+        logs.append("t", ["new"])
+    before = {root: disk.read_bytes(f"{root}/{FILE}") for root in TWO}
+    for read_only in (True, False):
+        with open_memory(disk, *TWO, read_only=read_only) as logs:
+            assert list(logs.topics()) == ["u"]
+            assert holds(logs, "u", 4)
+            (error,) = logs.damage
+            assert error.reason == "topic_id"
+            assert re.search("topic 't' is not one topic: .* in /a, .* in /b", str(error))
+            if not read_only:
+                with pytest.raises(UsageError, match="t-0 cannot be created"):
+                    logs.create("t", exist_ok=True)
+    assert {root: disk.read_bytes(f"{root}/{FILE}") for root in TWO} == before
+    with open_memory(disk, "/a") as logs:
+        assert values(logs, "t") == [b"new"]
+    with open_memory(disk, "/b", read_only=True) as logs:
+        assert len(values(logs, "t")) == 6
+
+
 def stop_after(disk: MemoryFileSystem, matches: Callable[[str], bool], count: int) -> None:
     """Raise KeyboardInterrupt when a file was renamed so often, at the next change."""
     seen = 0

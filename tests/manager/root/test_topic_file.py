@@ -43,7 +43,7 @@ def test_file_keeps_ids_partitions_configs_and_plans(tmp_path):
     entries = [
         TopicEntry(Topic("a", ID, (0, 2), config)),
         TopicEntry(Topic("b", None, ())),
-        TopicEntry(Topic("c", ID, (1,)), {"ABEiM0RVZneImaq7zN3u_w": (1, 3), "x": ()}),
+        TopicEntry(Topic("c", ID, (1,)), {"ABEiM0RVZneImaq7zN3u_w": (1, 3), "x": ()}, None, 4),
     ]
     for entry in entries:
         file.put(entry)
@@ -76,7 +76,8 @@ CHANGES: list[dict[str, Any]] = [
     {"partitions": 5}, {"partitions": [-1]}, {"partitions": [2**31]}, {"partitions": ["0"]},
     {"partitions": [True]}, {"configs": []}, {"configs": "abc"}, {"configs": {"nonsense": 1}},
     {"configs": {"retention.ms": "x"}}, {"being_made": 5}, {"being_made": {"x": 5}},
-    {"being_made": {"x": [-1]}},
+    {"being_made": {"x": [-1]}}, {"total_partitions": -1}, {"total_partitions": "4"},
+    {"total_partitions": 10**9},
 ]  # fmt: skip
 WRONG += [json.dumps({"version": 1, "topics": [{**GOOD, **each}]}).encode() for each in CHANGES]
 

@@ -16,6 +16,7 @@ from typing import Final
 from stratalog.errors import CorruptionError, StorageError, UnknownPartitionError, UsageError
 from stratalog.manager.root.deletion import Deletions, Verdict
 from stratalog.manager.root.directory import LogDirectory
+from stratalog.manager.root.namesakes import find_namesakes, namesake_error
 from stratalog.manager.root.topic_file import Topic, TopicEntry, TopicFile
 from stratalog.storage.files.filesystem import FileSystem, replace_file
 from stratalog.storage.files.small_file import read_small_file
@@ -43,6 +44,9 @@ _LISTED_MAX: Final = 10
 #: folders for minutes.
 _CREATED_MAX: Final = 10_000
 _TRIES: Final = 16
+
+#: Partitions that are being created, by the ids of their directories.
+Plan = Mapping[str, tuple[int, ...]]
 
 
 def check_partition_count(partitions: int) -> int:
@@ -80,7 +84,8 @@ class Catalogue:
         self.lock = threading.RLock()
         self._files = [TopicFile(file_system, each.root) for each in directories]
         #: Files that could not be read. Only read-only logs continue without them.
-        self.damage = self._read_files(must=not read_only)
+        self._unreadable = self._read_files(must=not read_only)
+        self._namesakes: dict[str, dict[int, bytes]] = {}
         self._deletions = Deletions(directories, self._files, file_system)
         self._directory_of: dict[TopicPartition, int] = {}
         self._partitions: dict[str, tuple[int, ...]] = {}
@@ -98,6 +103,13 @@ class Catalogue:
                 damage.append(error)
         return damage
 
+    @property
+    def damage(self) -> list[CorruptionError]:
+        """Files that could not be read, and topics that are not shown because they are not one topic."""
+        roots = [each.root for each in self._directories]
+        found = sorted(self._namesakes.items())
+        return [*self._unreadable, *(namesake_error(name, ids, roots) for name, ids in found)]
+
     def refresh(self) -> None:
         """Find what another process has created, altered or deleted. For read-only logs."""
         listing = self._list()
@@ -106,7 +118,7 @@ class Catalogue:
                 return
             # A topic is written down before its folders are made, and its deletion before they are renamed.
             # If the folders are the same after the files were read, the files explain them.
-            self.damage = self._read_files(must=False)
+            self._unreadable = self._read_files(must=False)
             before, listing = listing, self._list()
             if listing == before:
                 self._show(listing)
@@ -124,13 +136,17 @@ class Catalogue:
         ]
 
     def _show(self, listing: list[tuple[TopicPartition, int]]) -> None:
-        """Show the partitions that have folders, but for topics that are deleted."""
+        """Show the partitions that have folders, but for topics that are deleted, or are not one topic."""
         self._listing = listing
         hidden = self._deletions.hidden(listing)
+        self._namesakes = find_namesakes([file.entries for file in self._files], listing, hidden)
         directory_of: dict[TopicPartition, int] = {}
         for each, number in listing:
             if (each.topic, number) not in hidden:
                 self._add(directory_of, [each], number)
+        if self._namesakes:
+            shown = directory_of.items()
+            directory_of = {each: n for each, n in shown if each.topic not in self._namesakes}
         self._set(directory_of, {each.topic for each in (*directory_of, *self._directory_of)})
 
     def _take(self, places: Sequence[TopicPartition], number: int) -> None:
@@ -202,9 +218,23 @@ class Catalogue:
             for file in self._files:
                 entry = file.entries.get(name)
                 if entry is not None:
-                    known.update(entry.topic.partitions)
+                    known |= entry.known_partitions()
             found = self._missing[name] = tuple(sorted(known.difference(there)))
         return found
+
+    def check_whole(self, name: str, doing: str) -> None:
+        """Raise UsageError if partitions of a topic may be in directories that are not open. A partition that
+        an open directory lists, and whose folder was taken away, is lost: no other directory has it."""
+        elsewhere = set(self.missing(name))
+        for file in self._files:
+            entry = file.entries.get(name)
+            if entry is not None:
+                elsewhere.difference_update(entry.topic.partitions)
+        if elsewhere:
+            raise UsageError(
+                f"topic {name!r} cannot be {doing}: the open log directories do not have all of it, and lack "
+                f"partitions {_listed(sorted(elsewhere))}; open all its log directories together"
+            )
 
     def topics(self) -> dict[str, Topic]:
         return {name: self._topic(name, each) for name, each in sorted(self._partitions.items())}
@@ -341,22 +371,28 @@ class Catalogue:
             numbers = [self._directories.index(directory)] * len(partitions)
         chosen = dict(zip(partitions, numbers, strict=True))
         before = [file.entries.get(topic.name) for file in self._files]
+        there = {*self._partitions.get(topic.name, ()), *partitions}
+        for each in before:
+            there |= each.known_partitions() if each is not None else set()
+        total = max(there) + 1
         self._forget(TopicPartition(topic.name, each) for each in partitions)
         try:
             # The plan comes first: after a crash from here on, the next opening completes it.
             plan = self._plan(chosen)
             for number in sorted(set(chosen.values())):
-                self._note(number, topic, _of(chosen, number), plan)
+                merged = _merged(_plan_of(before[number]), plan)
+                self._note(number, topic, _of(chosen, number), merged, total)
             for number in sorted(set(chosen.values())):
                 self._make_folders(number, topic, _of(chosen, number))
         except BaseException:
             self._undo(topic.name, chosen, before)
             raise
-        with suppress(
-            StorageError
-        ):  # the topic exists: a plan that is left over finds nothing to do
-            for number in sorted(set(chosen.values())):
-                self._note(number, topic, (), None)
+        # The topic exists: a plan that is left over finds nothing to do.
+        with suppress(StorageError):
+            others = [n for n, each in enumerate(before) if each and n not in chosen.values()]
+            for number in (*others, *sorted(set(chosen.values()))):
+                # A plan of before waits for a directory that is not open.
+                self._note(number, topic, (), _plan_of(before[number]), total)
 
     def _plan(self, chosen: Mapping[int, int]) -> dict[str, tuple[int, ...]]:
         """Return the new partitions by the ids of their directories. A directory without an id is left out:
@@ -373,14 +409,20 @@ class Catalogue:
         number: int,
         topic: Topic,
         more: Iterable[int],
-        plan: Mapping[str, tuple[int, ...]] | None,
+        plan: Plan | None,
+        total: int | None = None,
     ) -> None:
-        """Write into a directory's file that it has, or will have, these additional partitions."""
+        """Write into a directory's file that it has, or will have, these additional partitions, and that the
+        topic has a total of so many; if that is not given, it stays."""
         file = self._files[number]
         known = file.entries.get(topic.name)
         listed = {*(known.topic.partitions if known else ()), *more}
+        if total is None and known is not None:
+            total = known.total_partitions
         entry = TopicEntry(
-            Topic(topic.name, topic.topic_id, tuple(sorted(listed)), topic.config), plan
+            Topic(topic.name, topic.topic_id, tuple(sorted(listed)), topic.config),
+            plan,
+            total_partitions=total,
         )
         if entry != known:
             file.put(entry)
@@ -441,13 +483,15 @@ class Catalogue:
         """Give a topic new configs, in one step: its configs are those of the first directory that has an
         entry, which is written last."""
         with self.lock:
+            self.check_whole(name, "altered")
             topic = replace(self.topic(name), config=config)
             if topic.topic_id is None:
                 topic = replace(topic, topic_id=self.topic_id(name))
             here = self._by_directory(name)
             listed = {n for n, file in enumerate(self._files) if name in file.entries}
             for number in sorted(listed or here, reverse=True):
-                self._note(number, topic, here.get(number, ()), None)
+                plan = _plan_of(self._files[number].entries.get(name))
+                self._note(number, topic, here.get(number, ()), plan)
             self._missing.clear()
             return self.topic(name)
 
@@ -464,6 +508,7 @@ class Catalogue:
         the next. If this fails the topic stays, unless a mark was written and cannot be taken back: a note
         of the error says so."""
         with self.lock:
+            self.check_whole(name, "deleted")
             topic = replace(self.topic(name), topic_id=self.topic_id(name))
             partitions = self._by_directory(name)
             for number, file in enumerate(self._files):
@@ -516,7 +561,7 @@ class Catalogue:
         self._complete_alterations()
 
     def _complete_alterations(self) -> None:
-        for name in {name for file in self._files for name in file.entries}:
+        for name in {name for file in self._files for name in file.entries} - set(self._namesakes):
             known = self._entry(name)
             for file in self._files:
                 entry = file.entries.get(name)
@@ -533,7 +578,7 @@ class Catalogue:
             (number, entry)
             for number, file in enumerate(self._files)
             for entry in file.entries.values()
-            if entry.plan is not None
+            if entry.plan is not None and entry.topic.name not in self._namesakes
         ]
         for number, entry in begun:
             assert entry.plan is not None
@@ -541,12 +586,25 @@ class Catalogue:
             if self._directories[number].directory_id is None:
                 planned[number] = entry.topic.partitions
             for each, partitions in sorted(planned.items()):
-                self._note(each, entry.topic, partitions, entry.plan)
+                known = self._files[each].entries.get(entry.topic.name)
+                plan = _merged(_plan_of(known), entry.plan)
+                self._note(each, entry.topic, partitions, plan, entry.total_partitions)
                 self._complete(each, entry.topic, partitions)
-        for number, entry in begun:
-            if entry.plan is not None and entry.plan.keys() <= numbers.keys():
-                for each in {number, *(numbers[name] for name in entry.plan)}:
-                    self._note(each, entry.topic, (), None)
+        for _, entry in begun:
+            self._finish_plans(entry, numbers.keys())
+
+    def _finish_plans(self, entry: TopicEntry, directory_ids: Collection[str]) -> None:
+        """Drop the plans of a topic that are carried out: those that name only directories that are open.
+        Directories without a plan come first; they may not know the new total yet."""
+        name = entry.topic.name
+        holding = [number for number, file in enumerate(self._files) if name in file.entries]
+        for number in sorted(
+            holding, key=lambda n: _plan_of(self._files[n].entries[name]) is not None
+        ):
+            known = self._files[number].entries[name]
+            if not set(known.plan or ()) - set(directory_ids):
+                total = max(known.total_partitions or 0, entry.total_partitions or 0) or None
+                self._note(number, replace(entry.topic, config=known.topic.config), (), None, total)
 
     def _complete(self, number: int, topic: Topic, partitions: Iterable[int]) -> None:
         missing = []
@@ -563,6 +621,18 @@ class Catalogue:
             else:
                 self._file_system.sync_dir(directory.folder(topic_partition))
         self._make_folders(number, topic, missing)
+
+
+def _plan_of(entry: TopicEntry | None) -> Plan | None:
+    return None if entry is None else entry.plan
+
+
+def _merged(one: Plan | None, other: Plan) -> Plan:
+    """Return a plan with the partitions of two."""
+    both = {name: set(each) for name, each in other.items()}
+    for name, each in (one or {}).items():
+        both.setdefault(name, set()).update(each)
+    return {name: tuple(sorted(each)) for name, each in both.items()}
 
 
 def _of(chosen: Mapping[int, int], number: int) -> tuple[int, ...]:

@@ -124,7 +124,8 @@ class Deletions:
         deletion = Deletion(random_uuid().hex(), directories)
         for number in sorted(partitions):
             here = replace(topic, partitions=partitions[number])
-            self._files[number].put(TopicEntry(here, None, deletion))
+            known = self._files[number].entries.get(topic.name) or TopicEntry(here)
+            self._files[number].put(replace(known, topic=here, plan=None, deletion=deletion))
 
     def take_back(self, name: str, before: Mapping[int, TopicEntry | None]) -> bool:
         """Undo ``begin``, which failed; return False if it cannot be undone: then it may be decided. A file

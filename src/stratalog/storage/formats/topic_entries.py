@@ -24,6 +24,8 @@ __all__ = [
 ]
 
 _VERSION: Final = 1
+#: More partitions than a cluster has; without a limit, one digit too many would fill the memory.
+_TOTAL_MAX: Final = 10_000_000
 _MARK: Final = re.compile(r"[0-9a-f]{32}")
 _NOT_AN_ENTRY: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
@@ -61,11 +63,24 @@ class TopicEntry:
     While partitions are being created ``plan`` says which, for every directory by its id: the next process
     that opens the directories after a crash creates the rest. If it is None, nothing is in progress: a
     folder that is missing then was taken away, and must not be replaced by an empty one.
+
+    ``total_partitions`` counts the partitions of the topic in all directories, so that a process that opens
+    only some of them knows. It is None in files of earlier versions.
     """
 
     topic: Topic
     plan: Mapping[str, tuple[int, ...]] | None = None
     deletion: Deletion | None = None
+    total_partitions: int | None = None
+
+    def known_partitions(self) -> set[int]:
+        """Return the partitions that the topic must have, in all directories, as far as the entry says."""
+        planned = (self.plan or {}).values()
+        return {
+            *range(self.total_partitions or 0),
+            *self.topic.partitions,
+            *(each for partitions in planned for each in partitions),
+        }
 
 
 def decode_topics(data: bytes) -> dict[str, TopicEntry]:
@@ -119,6 +134,8 @@ def _encode(entry: TopicEntry) -> dict[str, Any]:
         "partitions": list(topic.partitions),
         "configs": topic.config.overrides(),
     }
+    if entry.total_partitions is not None:
+        document["total_partitions"] = entry.total_partitions
     if entry.plan is not None:
         document["being_made"] = {name: list(each) for name, each in sorted(entry.plan.items())}
     if entry.deletion is not None:
@@ -144,7 +161,10 @@ def _decode(document: dict[str, Any]) -> TopicEntry:
     plan = document.get("being_made")
     if plan is not None:
         plan = {str(name): _partitions(each) for name, each in plan.items()}
-    return TopicEntry(topic, plan, _deletion(document.get("being_deleted")))
+    total = document.get("total_partitions")
+    if total is not None and (type(total) is not int or not 0 <= total <= _TOTAL_MAX):
+        raise UsageError(f"the total of partitions is {total!r}")
+    return TopicEntry(topic, plan, _deletion(document.get("being_deleted")), total)
 
 
 def _deletion(document: dict[str, Any] | None) -> Deletion | None:
