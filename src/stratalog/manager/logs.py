@@ -17,7 +17,7 @@ from stratalog.clock import SYSTEM_CLOCK, Clock
 from stratalog.errors import CorruptionError, StorageError, StratalogError, UsageError
 from stratalog.manager.append_gate import AppendGate
 from stratalog.manager.appender import Appender
-from stratalog.manager.attempt import attempt
+from stratalog.manager.attempt import attempt, attempt_each, raise_first
 from stratalog.manager.commits.commits import CommitResult, DirectoryCommits, TopicPlan
 from stratalog.manager.open_partitions import OpenPartitions, closed_error
 from stratalog.manager.partition_views import PartitionViews
@@ -231,10 +231,8 @@ class Logs:
         """
         self._check_writable()
         failures: list[StratalogError] = []
-        for topic_partition in sorted(self._catalogue.directory_of):
-            attempt(partial(self._partitions.get, topic_partition), failures)
-        if failures:
-            raise failures[0]
+        self._partitions.open_all(failures)
+        raise_first(failures)
         return self.recovery
 
     # Topics.
@@ -503,32 +501,32 @@ class Logs:
         return log.log_start
 
     def retain(self) -> int:
-        """Apply retention to every partition; return how many segments were deleted."""
+        """Apply retention to every partition; return how many segments were deleted. The first error is
+        raised after all were tried."""
         self._check_writable()
-        gone = 0
-        for topic_partition in self._catalogue.directory_of:
-            log = self._partitions.get(topic_partition)
-            deletions = log.retain().deletions
-            if deletions:
-                self._partitions.remove_later(log)
-            gone += len(deletions)
-            log.remove_due()
-            log.expire_producers()
-        self.checkpoint()
+        failures: list[StratalogError] = []
+        gone = self._partitions.retain(failures)
+        attempt(self.checkpoint, failures)
+        raise_first(failures)
         return gone
 
     def flush(self) -> None:
-        """Sync everything, and checkpoint that recovery need not scan it."""
+        """Sync everything, and checkpoint that recovery need not scan it. The first error is raised after
+        all were tried."""
         self._check_writable()
-        self._partitions.flush()
-        self.checkpoint()
+        failures: list[StratalogError] = []
+        self._partitions.flush(failures)
+        attempt(self.checkpoint, failures)
+        raise_first(failures)
 
     def checkpoint(self) -> None:
         """Write recovery points, log starts and high watermarks into the roots."""
         self._check_writable()
         with self._lock:
-            for number in range(len(self._directories)):
-                self._partitions.checkpoint(number)
+            attempt_each(
+                partial(self._partitions.checkpoint, number)
+                for number in range(len(self._directories))
+            )
 
     @property
     def jobs(self) -> tuple[JobStatus, ...]:

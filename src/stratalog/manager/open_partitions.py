@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final
 
@@ -155,11 +155,55 @@ class OpenPartitions:
         self._removals.add(delay_ms, partial(self._catalogue.remove_folders, folders))
         self.scheduler.reschedule(_DELETE_FILES)
 
-    def flush(self) -> None:
-        """Flush and sync every open log."""
-        for log in list(self._logs.values()):
-            log.flush()
-            log.sync()
+    def open_all(self, failures: list[StratalogError]) -> None:
+        """Open every partition. Errors are added to ``failures`` and stop nothing else."""
+        for topic_partition in sorted(self._catalogue.directory_of):
+            self._attempt(topic_partition, None, failures)
+
+    def flush(self, failures: list[StratalogError]) -> None:
+        """Flush and sync every open log. Errors are added to ``failures`` and stop nothing else."""
+        for topic_partition in self._open_now():
+            self._attempt(topic_partition, _flush, failures)
+
+    def retain(self, failures: list[StratalogError]) -> int:
+        """Apply retention to every partition; return how many segments were deleted. Errors are added to
+        ``failures`` and stop nothing else."""
+        gone = 0
+
+        def retain(log: PartitionLog) -> None:
+            nonlocal gone
+            deletions = log.retain().deletions
+            gone += len(deletions)
+            if deletions:
+                self.remove_later(log)
+            log.remove_due()
+            log.expire_producers()
+
+        for topic_partition in list(self._catalogue.directory_of):
+            self._attempt(topic_partition, retain, failures)
+        return gone
+
+    def _open_now(self) -> list[TopicPartition]:
+        with self.lock:
+            return list(self._logs)
+
+    def _attempt(
+        self,
+        topic_partition: TopicPartition,
+        call: Callable[[PartitionLog], None] | None,
+        failures: list[StratalogError],
+    ) -> None:
+        """Open a log, call a function with it if one is given, and keep the error; unless the topic was
+        deleted meanwhile, which is then why it failed."""
+        log = None
+        try:
+            log = self.get(topic_partition)
+            if call is not None:
+                call(log)
+        except StratalogError as error:
+            is_known = topic_partition in self._catalogue.directory_of
+            if is_known and (log is None or self._logs.get(topic_partition) is log):
+                failures.append(error)
 
     def checkpoint(self, number: int) -> None:
         """Write the checkpoints of a directory."""
@@ -167,7 +211,7 @@ class OpenPartitions:
         logs = {
             topic_partition: log
             for topic_partition, log in self._logs.items()
-            if directory_of[topic_partition] == number
+            if directory_of.get(topic_partition) == number  # it may have been deleted
         }
         write_checkpoints(self._directories[number], logs, directory_of, number)
 
@@ -199,6 +243,11 @@ class OpenPartitions:
             )
             if attempt(partial(self.checkpoint, number), failures) and is_clean:
                 attempt(directory.mark_clean, failures)
+
+
+def _flush(log: PartitionLog) -> None:
+    log.flush()
+    log.sync()
 
 
 def closed_error() -> UsageError:

@@ -13,28 +13,12 @@ from stratalog.manager.logs import Logs, open_logs
 from stratalog.storage.commits.journal import read_journal
 from stratalog.storage.commits.key import CommitKey
 from stratalog.storage.log.adoption import StagedFile
-from stratalog.testing import Call, FaultyFileSystem, MemoryFileSystem
+from stratalog.testing import Call, MemoryFileSystem
+from tests.manager.meddling import Meddling
 from tests.manager.staging import Committing, batches
 
 ROOT = "/data"
 KEY = CommitKey("query", 1)
-
-
-class Meddling(FaultyFileSystem):
-    """A file system that calls ``meddle`` once, after the first call of a kind for a path with a part."""
-
-    def __init__(self, inner: MemoryFileSystem) -> None:
-        super().__init__(inner)
-        self.memory = inner
-        self.at: tuple[Call, str] | None = None
-        self.meddle: Callable[[], object] = lambda: None
-
-    def call(self, call: Call, path: str, *given: Any, **names: Any) -> Any:
-        result = super().call(call, path, *given, **names)
-        if self.at is not None and call is self.at[0] and self.at[1] in path:
-            self.at = None
-            self.meddle()
-        return result
 
 
 @pytest.fixture
