@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from stratalog.clock import Clock
-from stratalog.errors import CorruptionError, StratalogError, UsageError
+from stratalog.errors import CorruptionError, StorageError, StratalogError, UsageError
 from stratalog.manager.attempt import attempt
 from stratalog.manager.root.catalogue import Catalogue
 from stratalog.manager.root.checkpointing import write_checkpoints
@@ -17,6 +17,7 @@ from stratalog.manager.scheduler import Scheduler
 from stratalog.manager.upkeep import DueFlushes, DueRemovals
 from stratalog.storage.files.filesystem import FileSystem
 from stratalog.storage.files.forks import check_forks, fork_count
+from stratalog.storage.names import parse_partition_dir
 from stratalog.storage.partition_log import PartitionLog, Watermark
 from stratalog.storage.segment.tail_verdict import OnDamage
 from stratalog.storage.views.read_only import check_format
@@ -49,6 +50,8 @@ class OpenPartitions:
         self._watermark = watermark
         self._on_damage = on_damage
         self._logs: dict[TopicPartition, PartitionLog] = {}
+        #: Topics that were deleted, or whose deletion has failed.
+        self._dropped: set[str] = set()
         self.recoveries = Recoveries(on_recovery)
         self.scheduler = Scheduler(clock)
         self._flushes = DueFlushes()
@@ -103,7 +106,7 @@ class OpenPartitions:
                 clock=self._clock,
                 recovery_point=directory.recovery_points.of(topic_partition),
                 log_start=directory.log_starts.of(topic_partition),
-                is_clean=directory.was_clean,
+                is_clean=directory.was_clean and topic_partition.topic not in self._dropped,
                 clean_end=directory.clean_end(topic_partition),
                 on_damage=self._on_damage,
                 watermark=self._watermark,
@@ -136,6 +139,7 @@ class OpenPartitions:
     def drop(self, topic: str) -> None:
         """Release the logs of a topic that was deleted, without writing anything, and wake their readers."""
         with self.lock:
+            self._dropped.add(topic)
             gone = {
                 topic_partition: log
                 for topic_partition, log in self._logs.items()
@@ -241,8 +245,25 @@ class OpenPartitions:
                 for topic_partition, at in directory_of.items()
                 if at == number
             )
-            if attempt(partial(self.checkpoint, number), failures) and is_clean:
+            if not attempt(partial(self.checkpoint, number), failures):
+                continue
+            if is_clean and not self._has_abandoned(directory):
                 attempt(directory.mark_clean, failures)
+
+    def _has_abandoned(self, directory: LogDirectory) -> bool:
+        """Return whether a directory holds a partition whose deletion has failed: its log was released
+        without writing anything, and the next opening may find that the topic is not deleted."""
+        if not self._dropped:
+            return False
+        try:
+            entries = self._file_system.list_dir(directory.root)
+        except StorageError:
+            return True
+        there = (parse_partition_dir(entry.name) for entry in entries)
+        return any(
+            each is not None and each.topic in self._dropped and each not in self._logs
+            for each in there
+        )
 
 
 def _flush(log: PartitionLog) -> None:

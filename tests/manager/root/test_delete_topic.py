@@ -544,6 +544,39 @@ def test_a_deletion_of_which_nothing_was_written_keeps_the_topic():
             assert (logs.earliest("t"), logs.latest("t")) == (6, 10 + (number != 3))
 
 
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_directory_with_a_topic_whose_deletion_failed_is_not_marked_as_clean(is_open):
+    disk = memory()
+    faulty = FaultyFileSystem(disk)
+    logs = open_memory(faulty)
+    filled(logs, "t", "u")
+    if not is_open:  # after a crash, so that partitions must be recovered
+        logs._partitions.abandon()
+        for directory in logs._directories:
+            directory.release()
+        logs = open_memory(faulty)
+        values(logs, "u")
+    faulty.arm(1, fault=Fault.EIO, sticky=True, calls=[Call.RENAME])
+    with pytest.raises(StorageError):
+        logs.delete_topic("t")
+    faulty.heal()
+    assert list(logs.topics()) == ["u"]
+    logs.close()
+    assert ".kafka_cleanshutdown" not in names(disk)
+    with open_memory(disk) as logs:
+        assert holds(logs, "t")
+        assert holds(logs, "u")
+    assert ".kafka_cleanshutdown" in names(disk)
+
+
+def test_a_directory_is_marked_as_clean_after_a_deletion():
+    disk = memory()
+    with open_memory(disk) as logs:
+        filled(logs, "t", "u")
+        logs.delete_topic("t")
+    assert ".kafka_cleanshutdown" in names(disk)
+
+
 # --- directories that are opened apart ---------------------------------------------------------------
 
 
