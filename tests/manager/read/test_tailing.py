@@ -10,12 +10,18 @@ from pathlib import Path
 import pytest
 
 import stratalog
+from stratalog.errors import OffsetOrderError
 from stratalog.manager.logs import Logs
 from stratalog.manager.read.reading import PartitionView
 from stratalog.manager.read.tailing import LogMoves, OwnLog, tail_records
+from stratalog.storage.commits.key import CommitKey
 from stratalog.storage.partition_log import PartitionLog
 from stratalog.storage.views.log_view import Isolation
+from stratalog.testing import Call
 from stratalog.types import TopicPartition
+from tests.manager.logdirs import ROOT, memory, open_memory
+from tests.manager.meddling import Meddling
+from tests.manager.staging import batches, stage
 
 
 @pytest.fixture
@@ -121,3 +127,21 @@ def test_a_thousand_tails_leave_no_subscription(logs: Logs) -> None:
     logs.append("t", [b"a"], partition=2)
     assert all([record.value for record in tail] == [b"a"] for tail in tails)
     assert Looks(logs).subscriptions == [0, 0, 0]
+
+
+def test_a_tail_ends_if_the_logs_are_closed_while_a_commit_is_not_finished() -> None:
+    disk = Meddling(memory())
+    logs = open_memory(disk)
+    logs.create("t")
+    logs.append("t", ["a"])
+    tail = logs.tail("t", start=0)
+    assert next(tail).value == b"a"
+    key = CommitKey("query", 1)
+    pieces = stage(disk, ROOT, key, {("t", 0): ["b"]}, clock=disk.memory.clock)
+    data = batches(["c"], now_ms=disk.memory.clock.now_ms())
+    disk.meddle = lambda: logs.partition("t").append(data)
+    disk.at = (Call.SYNC, ".journal")
+    with pytest.raises(OffsetOrderError):
+        logs.commit(key, pieces)
+    logs.close()
+    assert list(tail) == []

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Final, Protocol
 
-from stratalog.errors import CorruptionError, StorageError
+from stratalog.errors import CorruptionError, StorageError, UsageError
 from stratalog.manager.read.reading import LogRows, PartitionView, StoredRecord
 from stratalog.storage.partition_log import PartitionLog
 from stratalog.storage.views.log_view import Isolation
@@ -168,16 +168,17 @@ def _new_records(
     """Yield what every log holds beyond ``reached``; return whether there was anything."""
     has_moved = False
     for topic_partition, log in logs.items():
-        seen = log.look()
-        bound = seen.view.bound(isolation)
-        if reached[topic_partition] < bound:
-            has_moved = True
-            try:
+        try:
+            # A look needs the files, too, if a commit is in progress.
+            seen = log.look()
+            bound = seen.view.bound(isolation)
+            if reached[topic_partition] < bound:
+                has_moved = True
                 yield from _between(seen, reached, bound, isolation)
-            except (CorruptionError, StorageError):
-                if log.is_closed:
-                    return False
-                raise
+        except (CorruptionError, StorageError, UsageError):
+            if log.is_closed:
+                return False
+            raise
         if seen.damage is not None:
             raise seen.damage
     return has_moved
