@@ -171,3 +171,23 @@ def test_closed_logs_run_no_jobs(tmp_path: Path) -> None:
         pytest.raises(UsageError, match="read-only"),
     ):
         logs.run_due_jobs()
+
+
+def test_a_removal_that_fails_is_tried_again(tmp_path: Path) -> None:
+    clock = ManualClock()
+    faulty = FaultyFileSystem(OsFileSystem())
+    with stratalog.open(tmp_path, clock=clock, file_system=faulty) as logs:
+        logs.create("t", file_delete_delay_ms=200)
+        logs.append("t", [b"a"])
+        logs.delete_topic("t")
+        clock.advance(200)
+        faulty.arm(1, fault=Fault.EIO, calls=[Call.UNLINK])
+        assert logs.run_due_jobs() == ["delete-files"]
+        assert faulty.failed
+        assert list(tmp_path.glob("t-0.*-delete"))
+        job = next(job for job in logs.jobs if job.name == "delete-files")
+        assert job.last_error is not None
+        assert job.next_due_ms is not None
+        clock.advance(10_000)
+        assert logs.run_due_jobs() == ["delete-files"]
+        assert list(tmp_path.glob("t-0.*-delete")) == []

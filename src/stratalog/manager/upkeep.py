@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 from weakref import WeakMethod, WeakSet
 
 from stratalog.clock import Clock
+from stratalog.errors import StratalogError
 from stratalog.manager.attempt import attempt_each
 from stratalog.records.layout import INT64_MAX
 from stratalog.storage.partition_log import PartitionLog
@@ -22,6 +24,8 @@ _PAUSE_MAX_MS: Final = 1000
 _PAUSE_MIN_MS: Final = 5
 #: How late a flush may come, as a part of ``flush.ms``.
 _LATENESS: Final = 0.2
+#: When a removal that failed is tried again.
+_RETRY_MS: Final = 10_000
 
 
 class DueFlushes:
@@ -80,12 +84,22 @@ class DueRemovals:
             self._due.append((self._clock.monotonic_ms() + delay_ms, held))
 
     def run(self) -> None:
-        """Remove what is due."""
+        """Remove what is due. What fails is tried again after a while."""
         now = self._clock.monotonic_ms()
         with self._lock:
-            due = [held() for due_ms, held in self._due if due_ms <= now]
+            due = [held for due_ms, held in self._due if due_ms <= now]
             self._due = [each for each in self._due if each[0] > now and each[1]() is not None]
-        attempt_each(each for each in due if each is not None)
+        attempt_each(partial(self._remove, held) for held in due)
+
+    def _remove(self, held: Callable[[], Callable[[], object] | None]) -> None:
+        remove = held()
+        if remove is None:
+            return
+        try:
+            remove()
+        except StratalogError:
+            self._add(_RETRY_MS, held)
+            raise
 
     def interval_ms(self) -> int | None:
         """Return the time until the first file may be removed; None if none was set aside."""
