@@ -624,6 +624,30 @@ def test_a_topic_is_not_deleted_without_one_of_its_directories(root):
         assert logs.topics() == {}
 
 
+def test_a_topic_in_directories_that_have_no_id_is_deleted_only_from_one():
+    """Directories of Kafka before 3.7: a deletion that is decided in one cannot name the other."""
+    disk = memory(*TWO)
+    with open_memory(disk, *TWO) as logs:
+        filled(logs, "t", "u", partitions=1)
+        filled(logs, "v", partitions=4)
+    for root in TWO:
+        path = f"{root}/meta.properties"
+        text = disk.read_bytes(path)
+        disk.unlink(path)
+        file = disk.open_writable(path, create=True)
+        file.write_at(0, re.sub(rb"directory\.id=.*\n", b"", text))
+        file.close()
+    with open_memory(disk, *TWO) as logs:
+        with pytest.raises(UsageError, match=r"/a has no directory\.id in its meta\.properties"):
+            logs.delete_topic("v")
+        assert holds(logs, "v", 4)
+        logs.delete_topic("t")
+        logs.delete_topic("u")
+    with open_memory(disk, *TWO) as logs:
+        assert list(logs.topics()) == ["v"]
+        assert holds(logs, "v", 4)
+
+
 def test_a_topic_whose_folder_was_taken_away_can_be_deleted():
     disk = memory(*TWO)
     with open_memory(disk, *TWO) as logs:

@@ -10,7 +10,8 @@ The steps, for a topic in one or several log directories:
 4. After ``file.delete.delay.ms``, or when the directory is closed or next opened, the folders are removed.
    Files that are neither Kafka's nor ours are left where they are.
 
-A directory without a ``directory.id`` cannot be named in the others' files: it counts as decided by its own.
+A directory without a ``directory.id`` (Kafka before 3.7) cannot be named in other files. A topic in one
+such directory is decided by its own file; one in several is refused.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from dataclasses import replace
 from enum import Enum, auto
 from typing import Final
 
-from stratalog.errors import CorruptionError, StorageError
+from stratalog.errors import CorruptionError, StorageError, UsageError
 from stratalog.manager.root.directory import LogDirectory
 from stratalog.manager.root.topic_file import Topic, TopicEntry, TopicFile
 from stratalog.storage.files.filesystem import FileSystem
@@ -118,14 +119,25 @@ class Deletions:
     # What is done.
 
     def begin(self, topic: Topic, partitions: Mapping[int, tuple[int, ...]]) -> None:
-        """Decide the deletion of a topic, whose partitions are given by directory."""
+        """Decide the deletion of a topic, whose partitions are given by directory. UsageError if it is in
+        several, and one of them has no id."""
         names = {number: name for name, number in self._numbers().items()}
+        self._check_ids(topic.name, partitions, names)
         directories = tuple(names[each] for each in sorted(partitions) if each in names)
         deletion = Deletion(random_uuid().hex(), directories)
         for number in sorted(partitions):
             here = replace(topic, partitions=partitions[number])
             known = self._files[number].entries.get(topic.name) or TopicEntry(here)
             self._files[number].put(replace(known, topic=here, plan=None, deletion=deletion))
+
+    def _check_ids(self, name: str, numbers: Collection[int], ids: Mapping[int, str]) -> None:
+        nameless = [self._directories[each].root for each in sorted(numbers) if each not in ids]
+        if nameless and len(numbers) > 1:
+            raise UsageError(
+                f"topic {name!r} is in several log directories, and {nameless[0]} has no directory.id in its "
+                "meta.properties: a crash would leave half of the topic. Kafka from 3.7 on adds the id when "
+                "it starts; or delete the topic's folders while no process has the directories open"
+            )
 
     def take_back(self, name: str, before: Mapping[int, TopicEntry | None]) -> bool:
         """Undo ``begin``, which failed; return False if it cannot be undone: then it may be decided. A file
