@@ -201,6 +201,27 @@ def test_reader_finds_topics_and_partitions_that_the_writer_makes_later(tmp_path
         assert list(beside.topics()) == ["a", "b"]
 
 
+def test_reader_sees_new_partitions_all_at_once():
+    """At every change of the disk, a reader that is open, and one that opens now, look at the topics."""
+    roots = ("/a", "/b")
+    disk = memory(*roots)
+    with open_memory(disk, *roots) as logs, open_memory(disk, *roots, read_only=True) as beside:
+        logs.create("old", 2)
+        seen: list[dict[str, int]] = []
+
+        def look(_: object) -> None:
+            for other in (beside, open_memory(disk, *roots, read_only=True)):
+                topics = other.topics()
+                seen.append({name: len(topics[name].partitions) for name in topics})
+
+        disk.watcher = look
+        logs.create("new", 4)
+        logs.add_partitions("old", 6)
+        disk.watcher = None
+    steps = [each for n, each in enumerate(seen) if n == 0 or each != seen[n - 1]]
+    assert steps == [{"old": 2}, {"new": 4, "old": 2}, {"new": 4, "old": 6}]
+
+
 def test_reader_knows_of_topics_that_are_gone(tmp_path):
     with stratalog.open(tmp_path) as logs:
         logs.create("a")

@@ -90,7 +90,9 @@ class Catalogue:
         self._directory_of: dict[TopicPartition, int] = {}
         self._partitions: dict[str, tuple[int, ...]] = {}
         self._missing: dict[str, tuple[int, ...]] = {}  # asked for by every append
-        self._show(self._list())
+        self._show(self._list(), is_reader=read_only)
+        if read_only:
+            self.refresh()  # a writer may have been at work between the files and the folders
 
     def _read_files(self, *, must: bool) -> list[CorruptionError]:
         damage = []
@@ -121,7 +123,7 @@ class Catalogue:
             self._unreadable = self._read_files(must=False)
             before, listing = listing, self._list()
             if listing == before:
-                self._show(listing)
+                self._show(listing, is_reader=True)
         raise StorageError(
             "topics change faster than the log directory can be listed: try again",
             path=self._directories[0].root,
@@ -135,19 +137,48 @@ class Catalogue:
             for each in directory.partitions()
         ]
 
-    def _show(self, listing: list[tuple[TopicPartition, int]]) -> None:
-        """Show the partitions that have folders, but for topics that are deleted, or are not one topic."""
+    def _show(self, listing: list[tuple[TopicPartition, int]], *, is_reader: bool = False) -> None:
+        """Show the partitions that have folders, but for topics that are deleted, or are not one topic; to a
+        reader, also not partitions that are being created, before all of them have folders."""
         self._listing = listing
         hidden = self._deletions.hidden(listing)
         self._namesakes = find_namesakes([file.entries for file in self._files], listing, hidden)
+        unfinished = self._unfinished(listing) if is_reader else ()
         directory_of: dict[TopicPartition, int] = {}
         for each, number in listing:
-            if (each.topic, number) not in hidden:
+            if (each.topic, number) not in hidden and (each, number) not in unfinished:
                 self._add(directory_of, [each], number)
         if self._namesakes:
             shown = directory_of.items()
             directory_of = {each: n for each, n in shown if each.topic not in self._namesakes}
         self._set(directory_of, {each.topic for each in (*directory_of, *self._directory_of)})
+
+    def _unfinished(
+        self, listing: Collection[tuple[TopicPartition, int]]
+    ) -> set[tuple[TopicPartition, int]]:
+        """Return the partitions of creations of which not all have folders yet."""
+        numbers = self._numbers()
+        there = set(listing)
+        found: set[tuple[TopicPartition, int]] = set()
+        for file in self._files:
+            for name, entry in file.entries.items():
+                planned = {
+                    (TopicPartition(name, partition), numbers[directory_id])
+                    for directory_id, partitions in (entry.plan or {}).items()
+                    if directory_id in numbers
+                    for partition in partitions
+                }
+                if not planned <= there:
+                    found |= planned
+        return found
+
+    def _numbers(self) -> dict[str, int]:
+        """Return the open directories by their ids."""
+        return {
+            format_uuid(each.directory_id): number
+            for number, each in enumerate(self._directories)
+            if each.directory_id is not None
+        }
 
     def _take(self, places: Sequence[TopicPartition], number: int) -> None:
         directory_of = dict(self._directory_of)
@@ -569,11 +600,7 @@ class Catalogue:
                     file.put(replace(entry, topic=replace(entry.topic, config=known.config)))
 
     def _complete_creations(self) -> None:
-        numbers = {
-            format_uuid(each.directory_id): number
-            for number, each in enumerate(self._directories)
-            if each.directory_id is not None
-        }
+        numbers = self._numbers()
         begun = [
             (number, entry)
             for number, file in enumerate(self._files)
