@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from stratalog.errors import CorruptionError
+from stratalog.errors import CorruptionError, UnknownPartitionError
 from stratalog.manager.commits.commits import DirectoryCommits
 from stratalog.manager.open_partitions import OpenPartitions
+from stratalog.manager.read.followed_topic import FollowedTopic
 from stratalog.manager.read.reading import PartitionView, StoredRecord
 from stratalog.manager.read.tailing import (
     FollowedFolder,
@@ -100,7 +101,34 @@ class PartitionViews:
             clean_end=clean_ends.of(directory.root, topic_partition),
             config=self._catalogue.config(topic_partition.topic),
         )
-        return PartitionView(topic_partition, *found, again=partial(self._look_at, topic_partition))
+        topic_id = self._catalogue.topic(topic_partition.topic).topic_id
+        again = partial(self._look_again, topic_partition, topic_id)
+        return PartitionView(topic_partition, *found, again=again)
+
+    def _look_again(self, topic_partition: TopicPartition, topic_id: bytes | None) -> PartitionView:
+        """Look at a partition whose files were replaced while they were read; UnknownPartitionError if it
+        is not the same topic's any more."""
+        self._check_same(topic_partition, topic_id)
+        found = self._look_at(topic_partition)
+        self._check_same(topic_partition, topic_id)
+        return found
+
+    def _check_same(self, topic_partition: TopicPartition, topic_id: bytes | None) -> None:
+        """Raise UnknownPartitionError if a partition does not exist any more, or belongs to another topic of
+        the same name. A topic that has no id is the same as any."""
+        self._catalogue.refresh()
+        self._catalogue.directory(topic_partition)
+        found = None if topic_id is None else self._topic_id(topic_partition.topic)
+        if found is not None and found != topic_id:
+            raise UnknownPartitionError(
+                f"topic {topic_partition.topic!r} was deleted, and another one created: read it again"
+            )
+
+    def _topic_id(self, topic: str) -> bytes | None:
+        try:
+            return self._catalogue.topic_id(topic)
+        except CorruptionError:  # of partition.metadata, which is not needed to read
+            return None
 
     def tail(
         self,
@@ -121,10 +149,12 @@ class PartitionViews:
         # The log, not the partition: a topic of the same name may have been created since.
         return OwnLog(log, lambda: self._look_at_logs({topic_partition: log})[0])
 
-    def _followed(self, topic_partition: TopicPartition) -> FollowedFolder:
+    def _followed(self, topic_partition: TopicPartition) -> FollowedTopic:
         folder = self._catalogue.directory(topic_partition).folder(topic_partition)
-        return FollowedFolder(
+        followed = FollowedFolder(
             partial(self._look_at, topic_partition),
             lambda: (folder_trace(folder, self._file_system), self._journals.stamp()),
             lambda: self._partitions.is_closed,
         )
+        topic_id = self._topic_id(topic_partition.topic)
+        return FollowedTopic(followed, partial(self._check_same, topic_partition, topic_id))

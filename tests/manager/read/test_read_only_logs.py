@@ -234,6 +234,42 @@ def test_reader_knows_of_topics_that_are_gone(tmp_path):
             beside.latest("b")
 
 
+@pytest.mark.parametrize("maker", ["ours", "kafkas"])
+@pytest.mark.parametrize("new", [0, 3, 8])
+def test_reader_tail_ends_when_the_topic_is_deleted_also_if_there_is_a_new_one(
+    tmp_path, new, maker
+):
+    with stratalog.open(tmp_path) as logs:
+        logs.create("a", 2)
+        logs.append("a", [f"old{n}" for n in range(5)], partition=1)
+    if maker == "kafkas":
+        (tmp_path / "stratalog-topics.json").unlink()
+    with stratalog.open(tmp_path) as logs, reader(tmp_path) as beside:
+        tail = beside.tail("a", start=0)  # without a timeout: only the deletion ends it
+        assert [next(tail).value for _ in range(5)] == [f"old{n}".encode() for n in range(5)]
+        logs.delete_topic("a")
+        if new:
+            logs.create("a", 2)
+            logs.append("a", [f"new{n}" for n in range(new)], partition=1)
+        assert list(tail) == []
+        if new:
+            assert len(list(beside.tail("a", start=0, timeout_s=0))) == new
+
+
+def test_reader_that_must_look_again_does_not_go_on_in_a_new_topic(tmp_path):
+    with stratalog.open(tmp_path) as logs, reader(tmp_path) as beside:
+        logs.create("a", 1, internal_segment_bytes=200)
+        for n in range(20):
+            logs.append("a", [f"old{n}"])
+        rows = beside.read("a", batch_rows=1)
+        logs.delete_topic("a")
+        logs.create("a", 1, internal_segment_bytes=200)
+        for n in range(30):
+            logs.append("a", [f"new{n}"])
+        with pytest.raises(UnknownPartitionError, match="deleted, and another one created"):
+            list(rows.records())
+
+
 def test_reader_needs_no_lock_and_takes_none(tmp_path):
     with stratalog.open(tmp_path) as logs:
         logs.create("a")
