@@ -72,13 +72,15 @@ class TopicChanges:
         check_topic_type(topic)
         with self.lock:
             delay_ms = self._catalogue.topic(topic).config.file_delete_delay_ms
-            try:
-                with self._catalogue.lock, self._joining:
-                    self._check_deletable(topic)
-                    self._catalogue.begin_delete(topic)
-            finally:
-                if topic not in self._catalogue.topics():
-                    self._partitions.drop(topic)
+            # Flushes and checkpoints that get the lock next must find neither the topic nor its logs.
+            with self._catalogue.lock:
+                try:
+                    with self._joining:
+                        self._check_deletable(topic)
+                        self._catalogue.begin_delete(topic)
+                finally:
+                    if topic not in self._catalogue.topics():
+                        self._partitions.drop(topic)
             try:
                 folders = self._catalogue.finish_delete(topic)
             except StorageError as error:

@@ -289,6 +289,32 @@ def test_a_transaction_does_not_join_a_topic_that_was_deleted():
         assert values(logs, "u", 0)[-1] == b"x"
 
 
+def test_the_logs_of_a_deleted_topic_are_released_before_others_get_the_lock():
+    """A checkpoint in between found a log without a directory."""
+    disk = memory()
+    with open_memory(disk) as logs:
+        filled(logs, "t", "u")
+        is_free: list[bool] = []
+
+        def try_lock() -> None:
+            is_free.append(logs._lock.acquire(blocking=False))
+            if is_free[-1]:
+                logs._lock.release()
+
+        def released() -> None:
+            other = threading.Thread(target=try_lock)
+            other.start()
+            other.join()
+
+        logs.partition("t", 0).subscribe(released)
+        logs.delete_topic("t")
+        assert is_free == [False]
+        try_lock()
+        assert is_free == [False, True]
+        logs.checkpoint()
+        assert holds(logs, "u")
+
+
 # --- readers -----------------------------------------------------------------------------------------
 
 
