@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 
-from stratalog.errors import StorageError, UsageError
+from stratalog.errors import UsageError
 from stratalog.manager.commits.commits import DirectoryCommits
 from stratalog.manager.open_partitions import OpenPartitions
 from stratalog.manager.root.catalogue import Catalogue
@@ -45,6 +45,8 @@ class TopicChanges:
     ) -> Topic:
         """Create a topic; see ``Logs.create``."""
         check_topic_type(topic)
+        if partitions is not None and type(partitions) is not int:
+            raise UsageError(f"a topic has at least one partition, not {partitions!r}")
         with self.lock:
             known = self._catalogue.topics().get(topic) if exist_ok else None
             if known is None:
@@ -83,7 +85,7 @@ class TopicChanges:
                         self._partitions.drop(topic)
             try:
                 folders = self._catalogue.finish_delete(topic)
-            except StorageError as error:
+            except BaseException as error:
                 error.add_note(
                     f"topic {topic!r} is deleted: opening the log directory again removes its files"
                 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from stratalog.errors import UnknownPartitionError, UsageError
@@ -167,6 +169,35 @@ def test_configs_that_cannot_be_written_are_not_applied(fault):
         assert log.config.retention_ms == logs.topic("t").config.retention_ms == 1
 
 
+@pytest.mark.parametrize("fault", [Fault.EIO, Fault.ENOSPC, Fault.MEMORY, Fault.INTERRUPT])
+def test_an_error_says_if_the_next_session_may_have_the_new_configs(fault):
+    noted = 0
+    for number in range(1, 99):
+        disk = memory(*TWO)
+        files = FaultyFileSystem(disk)
+        logs = open_memory(files, *TWO)
+        logs.create("t", 2, retention_ms=1)
+        files.arm(number, fault=fault)
+        notes: list[str] = []
+        with suppress(OSError, MemoryError, KeyboardInterrupt):
+            try:
+                logs.alter_configs("t", {"retention.ms": 2})
+            except BaseException as error:
+                notes = getattr(error, "__notes__", [])
+                raise
+        is_done = not files.failed
+        files.heal()
+        shown = logs.topic("t").config
+        logs.close()
+        with open_memory(disk, *TWO) as logs:
+            assert logs.topic("t").config == shown or "may have the new ones" in notes[0]
+        noted += bool(notes)
+        if is_done:
+            break
+    assert is_done
+    assert 0 < noted < number // 2
+
+
 @pytest.mark.parametrize("root", TWO)
 def test_configs_are_not_altered_without_one_of_the_directories(root):
     disk = memory(*TWO)
@@ -220,6 +251,15 @@ def test_exist_ok_returns_the_topic_that_is_there():
         assert same == [created] * 4
         with pytest.raises(UsageError, match="there already"):
             logs.create("t", 3, retention_ms=5)
+
+
+@pytest.mark.parametrize("partitions", [2.0, "2", True, b"2"])
+def test_exist_ok_with_a_number_of_partitions_that_is_none_is_refused(partitions):
+    with open_memory(memory()) as logs:
+        for _ in range(2):
+            with pytest.raises(UsageError, match="a topic has at least one partition, not"):
+                logs.create("t", partitions, exist_ok=True)
+            logs.create("t", 2, exist_ok=True)
 
 
 @pytest.mark.parametrize(

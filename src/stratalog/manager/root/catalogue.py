@@ -520,11 +520,26 @@ class Catalogue:
                 topic = replace(topic, topic_id=self.topic_id(name))
             here = self._by_directory(name)
             listed = {n for n, file in enumerate(self._files) if name in file.entries}
-            for number in sorted(listed or here, reverse=True):
-                plan = _plan_of(self._files[number].entries.get(name))
-                self._note(number, topic, here.get(number, ()), plan)
+            try:
+                for number in sorted(listed or here, reverse=True):
+                    plan = _plan_of(self._files[number].entries.get(name))
+                    self._note(number, topic, here.get(number, ()), plan)
+            except BaseException as error:
+                if self._may_be_written(self._files[min(listed or here)]):
+                    error.add_note(
+                        f"topic {name!r} has its old configs in this process, and may have the new ones when "
+                        "the log directory is opened again: repeat the change to be sure"
+                    )
+                raise
             self._missing.clear()
             return self.topic(name)
+
+    def _may_be_written(self, file: TopicFile) -> bool:
+        """Return whether a file may have been replaced by a write that failed."""
+        try:
+            return not file.is_as_known()
+        except (StorageError, CorruptionError, MemoryError, KeyboardInterrupt):
+            return True
 
     def _by_directory(self, name: str) -> dict[int, tuple[int, ...]]:
         """Return the partitions of a topic by directory."""
