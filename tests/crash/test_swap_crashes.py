@@ -8,13 +8,24 @@ from typing import Any
 
 import pytest
 
+from stratalog.errors import StorageError
 from stratalog.records.model import BatchHeader
+from stratalog.storage.names import SEGMENT_KINDS
 from stratalog.storage.partition_log import PartitionLog
-from stratalog.testing import Explorer, Facts, MemoryFileSystem
+from stratalog.storage.replace.swap import swap_segments
+from stratalog.storage.views.read_only import open_view
+from stratalog.testing import Call, Explorer, Facts, Fault, FaultyFileSystem, MemoryFileSystem
 from tests.crash.driver import CONFIG, FOLDER
 from tests.scale import SCALE, fresh, sized
 from tests.storage.logs import headers, offsets, sent
-from tests.storage.replace.rewrites import Keep, even, everything, nothing, rewrite
+from tests.storage.replace.rewrites import (
+    Keep,
+    cleaned_path,
+    even,
+    everything,
+    nothing,
+    rewrite,
+)
 
 pytestmark = pytest.mark.scaled
 
@@ -33,10 +44,9 @@ def disk() -> MemoryFileSystem:
     return made
 
 
-def open_log(file_system: MemoryFileSystem, **how: Any) -> PartitionLog:
-    return PartitionLog.open(
-        FOLDER, CONFIG, file_system=file_system, clock=file_system.clock, **how
-    )
+def open_log(disk: MemoryFileSystem, **how: Any) -> PartitionLog:
+    how = {"file_system": disk, **how}
+    return PartitionLog.open(FOLDER, CONFIG, clock=disk.clock, **how)
 
 
 def lowest(header: BatchHeader) -> bool:
@@ -106,3 +116,85 @@ def test_a_swap_is_safe_at_every_step(
     ).run()
     assert explorer.points > 20
     record_property("counted: simulated power cuts around a swap, nothing lost", explorer.crashes)
+
+
+def test_a_swap_after_one_that_failed_is_safe_at_every_step(
+    record_property: Callable[[str, object], None],
+) -> None:
+    """The disk is full when the first replacement, which needs an empty segment, renames a file. The caller
+    deletes its own files, and replaces higher segments; then all of them."""
+    before = list(range(COUNT))
+
+    def swap_twice(file_system: MemoryFileSystem, facts: Facts[list[int]]) -> None:
+        facts.note(before)
+        faulty = FaultyFileSystem(file_system)
+        log = open_log(file_system, file_system=faulty, is_clean=True)
+        lower = log.segments[1:3]
+        new = rewrite(log, lower, lambda header: header.base_offset == lower[0].base_offset)
+        faulty.arm(1, fault=Fault.ENOSPC, calls=(Call.RENAME,))
+        with pytest.raises(StorageError):
+            log.replace_segments(lower, new)
+        faulty.heal()
+        for kind in SEGMENT_KINDS:
+            faulty.unlink(cleaned_path(log, new[0], kind))
+        for first in (3, 1):
+            old = log.segments[first:4]
+            assert log.replace_segments(old, rewrite(log, old))
+        log.close()
+
+    explore_kept(swap_twice, record_property)
+
+
+def test_a_decided_swap_above_a_rewrite_that_was_left_is_safe_at_every_step(
+    record_property: Callable[[str, object], None],
+) -> None:
+    """The open log refuses such a swap. A load, and an earlier version, does not."""
+
+    def swap_twice(file_system: MemoryFileSystem, facts: Facts[list[int]]) -> None:
+        facts.note(list(range(COUNT)))
+        log = open_log(file_system, is_clean=True)
+        rewrite(log, log.segments[:1])
+        for old in (log.segments[1:3], log.segments[3:5]):
+            bases = [segment.base_offset for segment in old]
+            rewrite(log, old, at=bases[1:])
+            for base in bases:
+                for kind in SEGMENT_KINDS:
+                    path = cleaned_path(log, base, kind)
+                    if file_system.stat(path) is not None:
+                        file_system.open_writable(path).sync()
+            swap_segments(file_system, FOLDER, bases, bases)
+        log.abandon()
+
+    explore_kept(swap_twice, record_property)
+
+
+def explore_kept(
+    swap: Callable[[MemoryFileSystem, Facts[list[int]]], None],
+    record_property: Callable[[str, object], None],
+) -> None:
+    """Cut the power at every step of swaps that change no record: all records are there."""
+
+    def load(file_system: MemoryFileSystem, facts: Facts[list[int]]) -> None:
+        view = open_view(FOLDER, file_system).view
+        assert [view.find(offset) is not None for offset in range(COUNT)] == [True] * COUNT
+        log = open_log(file_system, recovery_point=COUNT)
+        assert log.report.cuts == []
+        assert offsets(log) == list(range(COUNT))
+        log.close()
+        stages = (".cleaned", ".swap")
+        assert not [path for path in file_system.paths() if path.endswith(stages)]
+
+    explorer = Explorer(
+        swap,
+        load,
+        seed=fresh(12),
+        states_per_point=sized(3, 6 * SCALE),
+        depth=2,
+        nested_points=sized(1, 3),
+        nested_states=1,
+        start=disk,
+    ).run()
+    assert explorer.points > 20
+    record_property(
+        "counted: simulated power cuts around two swaps, nothing lost", explorer.crashes
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 
 from stratalog.errors import CorruptionError, StorageError, UsageError
 from stratalog.records.control import ControlType
+from stratalog.storage.files.filesystem import DirEntry, OsFileSystem
 from stratalog.storage.log_config import LogConfig
-from stratalog.storage.names import FileKind
+from stratalog.storage.names import SEGMENT_KINDS, FileKind
 from stratalog.storage.partition_log import PartitionLog
 from stratalog.storage.replace.swap import plan_filler
 from stratalog.storage.views.log_view import Isolation
@@ -239,6 +241,67 @@ def test_a_damaged_rewrite_does_not_replace_sound_segments(tmp_path: Path) -> No
         log.replace_segments(old, new)
     assert log.failure is None
     assert offsets(log) == list(range(LAST))
+
+
+def cleaned(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("*.cleaned"))
+
+
+@pytest.mark.parametrize("outcome", ["raises", "is False"])
+def test_a_replacement_that_does_not_happen_leaves_no_file_of_its_own(
+    tmp_path: Path, outcome: str
+) -> None:
+    """The empty segment that covers old ones is not known to the caller, who deletes only its own files."""
+    log = filled(tmp_path)
+    old = log.segments[1:4]
+    new = rewrite(log, old, lambda header: header.base_offset == old[0].base_offset)
+    prepared = cleaned(tmp_path)
+    stop = OneFault(log, is_truncated=outcome == "is False")
+    log._state.file_system = stop
+    if outcome == "is False":
+        assert not log.replace_segments(old, new)
+    else:
+        with pytest.raises(StorageError, match="too many"):
+            log.replace_segments(old, new)
+    assert stop.is_used
+    assert cleaned(tmp_path) == prepared
+
+
+class OneFault(OsFileSystem):
+    """When the empty segment is there: the log is truncated meanwhile, or a folder cannot be listed."""
+
+    def __init__(self, log: PartitionLog, *, is_truncated: bool) -> None:
+        super().__init__()
+        self._log = log
+        self._is_truncated = is_truncated
+        self.is_used = False
+
+    def set_modified(self, path: str, modified_ms: int) -> None:
+        super().set_modified(path, modified_ms)
+        if path.endswith(".cleaned") and self._is_truncated:
+            self.is_used = True
+            self._log.truncate(7)
+
+    def list_dir(self, path: str) -> list[DirEntry]:
+        if len(cleaned(Path(path))) > 3 and not self._is_truncated:
+            self.is_used = True
+            raise StorageError("too many open files", path=path, errno=errno.EMFILE)
+        return super().list_dir(path)
+
+
+@pytest.mark.parametrize("other", [1, 4])
+def test_a_second_prepared_rewrite_is_refused_by_name(tmp_path: Path, other: int) -> None:
+    log = filled(tmp_path)
+    waiting, old = log.segments[other : other + 1], log.segments[2:3]
+    (base,) = rewrite(log, waiting)
+    new = rewrite(log, old)
+    with pytest.raises(UsageError, match=rf"{base:020d}\.\w+\.cleaned is of another rewrite"):
+        log.replace_segments(old, new)
+    assert log.failure is None
+    for kind in SEGMENT_KINDS:
+        Path(cleaned_path(log, base, kind)).unlink(missing_ok=True)
+    assert log.replace_segments(old, new)
+    assert offsets(crash(log)) == list(range(LAST))
 
 
 def opened(files: FaultyFileSystem, **how: Any) -> PartitionLog:

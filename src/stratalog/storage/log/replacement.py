@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
-from stratalog.errors import CorruptionError, UsageError
+from stratalog.errors import CorruptionError, StorageError, UsageError
 from stratalog.records.layout import Check
 from stratalog.storage.files.filesystem import FileStat
 from stratalog.storage.log.state import LogState
 from stratalog.storage.names import SEGMENT_KINDS, FileKind, Stage, segment_file_name
+from stratalog.storage.replace.folder import FolderNames
 from stratalog.storage.replace.swap import Swap, plan_filler
 from stratalog.storage.segment.scan import scan_segment
 from stratalog.storage.segment.sealed import SealedSegment
@@ -44,11 +46,24 @@ def replace_sealed(state: LogState, old: Sequence[Segment], new: Sequence[int]) 
     sealed = _check_request(old, new)
     if not state.view.segments.has_run(old):
         return False
-    cleaned = _check_cleaned(state, old, new)
+    added: list[str] = []
+    is_replaced = False
+    try:
+        cleaned = _check_cleaned(state, old, new, added)
+        is_replaced = _swap(state, sealed, cleaned)
+    finally:
+        if not is_replaced:
+            _remove_added(state, added)
+    return is_replaced
+
+
+def _swap(state: LogState, old: Sequence[SealedSegment], cleaned: Sequence[_Cleaned]) -> bool:
+    guard = state.guard
     with state.flush_lock, guard.changing():
         if not state.view.segments.has_run(old):
             return False
-        for segment in sealed:
+        _check_alone(state, [each.base_offset for each in cleaned])
+        for segment in old:
             segment.hold_open()
         swap = Swap(
             state.file_system,
@@ -83,8 +98,24 @@ def _check_request(old: Sequence[Segment], new: Sequence[int]) -> list[SealedSeg
     return sealed
 
 
-def _check_cleaned(state: LogState, old: Sequence[Segment], new: Sequence[int]) -> list[_Cleaned]:
-    """Check that the new segments are sound and lie within the offsets of the old, and fsync them."""
+def _check_alone(state: LogState, new: Sequence[int]) -> None:
+    """Raise UsageError if a ``.cleaned`` or ``.swap`` file exists that is not of the segments ``new``. A load
+    takes a ``.swap`` above a ``.cleaned`` for one of a swap that was not decided, and removes it."""
+    entries = state.file_system.list_dir(state.folder)
+    files = FolderNames.of(entry.name for entry in entries).files
+    for name, file in files.items():
+        if file.stage in (Stage.CLEANED, Stage.SWAP) and file.offset not in new:
+            raise UsageError(
+                f"{os.path.join(state.folder, name)} is of another rewrite, and only one can be swapped in "
+                "safely: delete its files, or swap it in before the next one is written"
+            )
+
+
+def _check_cleaned(
+    state: LogState, old: Sequence[Segment], new: Sequence[int], added: list[str]
+) -> list[_Cleaned]:
+    """Check that the new segments are sound and lie within the offsets of the old, and fsync them. Put the
+    paths of the files that had to be written for the swap into ``added``."""
     segments, log_end = state.view.segments, state.view.log_end
     end = segments.next_base(segments.floor(old[-1].base_offset), log_end)
     cleaned = [_check_one(state, base) for base in new]
@@ -98,11 +129,12 @@ def _check_cleaned(state: LogState, old: Sequence[Segment], new: Sequence[int]) 
     next_offset = max(each.next_offset for each in cleaned)
     sizes = [(segment.base_offset, segment.size_bytes) for segment in old]
     filler = plan_filler(sizes, new, next_offset)
+    _check_alone(state, new)
     if filler is not None:
-        cleaned.append(_write_filler(state, filler))
+        cleaned.append(_write_filler(state, filler, added))
     for each in cleaned:
         if each.base_offset >= next_offset:
-            _cover_indexes(state, each.base_offset)
+            _cover_indexes(state, each.base_offset, added)
         _sync_files(state, each.base_offset)
     return cleaned
 
@@ -134,11 +166,11 @@ def _check_one(state: LogState, base_offset: int) -> _Cleaned:
     return _Cleaned(base_offset, stat, found.next_offset)
 
 
-def _write_filler(state: LogState, base_offset: int) -> _Cleaned:
+def _write_filler(state: LogState, base_offset: int, added: list[str]) -> _Cleaned:
     """Write an empty data file as ``.cleaned``, as old as the one that it replaces."""
     file_system = state.file_system
     path = _path(state, base_offset, FileKind.LOG)
-    file_system.unlink(path)
+    added.append(path)
     file_system.open_writable(path, create=True).close()
     replaced = file_system.stat(_path(state, base_offset, FileKind.LOG, Stage.LIVE))
     if replaced is not None:
@@ -148,14 +180,23 @@ def _write_filler(state: LogState, base_offset: int) -> _Cleaned:
     return _Cleaned(base_offset, stat, base_offset)
 
 
-def _cover_indexes(state: LogState, base_offset: int) -> None:
+def _cover_indexes(state: LogState, base_offset: int, added: list[str]) -> None:
     """Write the index files that an empty segment lacks and the old one has. A load that finishes the swap
     replaces only what has a new file: it does not delete at or above the end of the new segments."""
     for kind in SEGMENT_KINDS:
         path = _path(state, base_offset, kind)
         is_live = state.file_system.stat(_path(state, base_offset, kind, Stage.LIVE)) is not None
         if is_live and state.file_system.stat(path) is None:
+            added.append(path)
             state.file_system.open_writable(path, create=True).close()
+
+
+def _remove_added(state: LogState, added: Sequence[str]) -> None:
+    """Remove what was written for a swap that did not happen: the caller does not know of these files. One
+    that cannot be removed makes the next replacement raise an error that names it."""
+    for path in added:
+        with suppress(StorageError):
+            state.file_system.unlink(path)
 
 
 def _sync_files(state: LogState, base_offset: int) -> None:

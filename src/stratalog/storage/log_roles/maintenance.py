@@ -66,7 +66,8 @@ class LogMaintenance(OpenLog):
         The new segments lie in the folder as ``.cleaned``, with their indexes and the time of change that
         they are to have. ``new`` are their base offsets; the first is that of the first old one. Their
         batches lie within the offsets of the old ones, and are checked here to the last CRC. If the old ones
-        had records above the end of all new ones, an empty segment is added there.
+        had records above the end of all new ones, an empty segment is added there. Prepare one replacement at
+        a time: UsageError names a ``.cleaned`` file in the folder that is of another one.
 
         After a crash the log has the old or the new segments. After an error, or False, the log has the old
         ones: delete the ``.cleaned`` files. If the error came after the point of no return, the log has also

@@ -86,25 +86,47 @@ class SettlePlan:
 
 
 def plan_unfinished(folder: FolderNames) -> SettlePlan:
-    """What goes without a question: deleted files, and replacements that were not finished.
+    """Plan the removal of deleted files, and of segments whose swap was not decided.
 
-    Replacements become ``.swap`` from the last to the first, after all of them were ``.cleaned``. So a
-    ``.swap`` at or above the lowest ``.cleaned`` belongs to a replacement that never was complete.
+    New segments become ``.swap`` from the highest to the lowest, after all of them were ``.cleaned``. So a
+    ``.swap`` at or above the lowest ``.cleaned`` belongs to a swap that was not decided, and the old segments
+    are all there. If they are not, the ``.cleaned`` is what another rewrite left, and the ``.swap`` has the
+    only copy of its records. Kafka does not look, and removes it in that case, too.
     """
     if not folder.has_unfinished:
         return SettlePlan()
     cleaned = [file.offset for file in folder.files.values() if file.stage == Stage.CLEANED]
-    lowest = min(cleaned, default=None)
+    lowest = None if _is_decided(folder) else min(cleaned, default=None)
 
     def goes(file: PartitionFile) -> bool:
         if file.stage == Stage.SWAP:
             return lowest is not None and file.offset >= lowest
         return file.stage in (Stage.DELETED, Stage.CLEANED)
 
-    # Every ``.swap`` goes before any ``.cleaned``: should this be interrupted, none may look complete.
     names = [name for name, file in folder.files.items() if goes(file)]
-    names.sort(key=lambda name: folder.files[name].stage != Stage.SWAP)
+    names.sort(key=lambda name: _removal_rank(folder.files[name]))
     return SettlePlan(delete=tuple(names))
+
+
+def _is_decided(folder: FolderNames) -> bool:
+    """Whether old segments gave up their names for new ones: there is a ``.swap`` of a segment with a
+    ``.log.deleted``, and its data file is either still ``.swap`` or has its final name already."""
+    found = {(file.offset, file.kind, file.stage) for file in folder.files.values()}
+    swapped = {file.offset for file in folder.files.values() if file.stage is Stage.SWAP}
+    return any(
+        (base, FileKind.LOG, Stage.DELETED) in found
+        and (base, FileKind.LOG, Stage.CLEANED) not in found
+        and ((base, FileKind.LOG, Stage.SWAP) in found)
+        != ((base, FileKind.LOG, Stage.LIVE) in found)
+        for base in swapped
+    )
+
+
+def _removal_rank(file: PartitionFile) -> tuple[int, bool]:
+    """Return the place of a file in the order of removal, in which an interruption leaves names that lead to
+    the same plan: every ``.swap`` before any ``.cleaned``, its data file last, ``.deleted`` at the end."""
+    stages = (Stage.SWAP, Stage.CLEANED, Stage.DELETED)
+    return stages.index(file.stage), file.kind is FileKind.LOG
 
 
 def plan_swaps(folder: FolderNames, start: int, end: int) -> SettlePlan:
