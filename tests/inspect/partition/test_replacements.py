@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import shutil
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from random import Random
 
@@ -21,11 +21,11 @@ from stratalog.inspect.partition.sources import find_sources
 from stratalog.inspect.range.plan import plan_range
 from stratalog.inspect.scan import scan
 from stratalog.inspect.verify import verify_files
-from stratalog.storage.files.filesystem import DirEntry, OsFileSystem
+from stratalog.storage.files.filesystem import DirEntry, FileStat, OsFileSystem, ReadableFile
 from stratalog.storage.replace.settle import read_settled
 from stratalog.storage.views.log_view import Isolation
 from tests.inspect.ranges import read, source_of, whole
-from tests.inspect.replacing import fill, parts, replacement
+from tests.inspect.replacing import Step, fill, parts, replacement
 from tests.storage.logs import T
 
 
@@ -243,3 +243,65 @@ def test_verify_goes_through_it_in_the_order_of_offsets(tmp_path: Path, master: 
     assert bases == sorted(set(bases))
     assert {Path(report.path).suffix for report in reports} == {".log", ".swap"}
     assert [finding for report in reports for finding in report.findings] == []
+
+
+class Swapping(OsFileSystem):
+    """The file system of a reader, beside which a broker takes steps of a replacement: up to ``first`` when
+    the reader looks for the ``look``-th time at a transaction index, up to ``second`` at its next look."""
+
+    def __init__(self, steps: list[Step], look: int, first: int, second: int) -> None:
+        super().__init__()
+        self._steps = steps
+        self._pauses = [*[0] * (look - 1), first, second - first]
+
+    def _step(self, path: str) -> None:
+        if ".txnindex" in path and self._pauses:
+            count = self._pauses.pop(0)
+            for step in self._steps[:count]:
+                step()
+            del self._steps[:count]
+
+    def stat(self, path: str) -> FileStat | None:
+        self._step(path)
+        return super().stat(path)
+
+    def open_readable(self, path: str) -> ReadableFile:
+        self._step(path)
+        return super().open_readable(path)
+
+
+@pytest.mark.parametrize("way", ["view", "scan", "range"])
+@pytest.mark.parametrize("begun", ["before the listing", "after the listing"])
+def test_no_aborted_record_is_shown_while_a_transaction_index_gets_its_name(
+    tmp_path: Path, master: Path, way: str, begun: str
+) -> None:
+    """A broker renames the data file of a segment first, and its transaction index last. The reader lists the
+    folder before the swap or between two renames, and reads after one or two more."""
+    shown = committed(master, way, OsFileSystem())
+    assert shown == seen(master)[1]
+    root = tmp_path / "logs"
+    for look, number in product(range(1, 9), range(8)):
+        shutil.rmtree(root, ignore_errors=True)
+        shutil.copytree(master, root)
+        steps, _ = replacement(root / "t-0", is_compacted=False)
+        first = len(steps) - number
+        if begun == "before the listing":
+            for step in steps[: first - 1]:
+                step()
+            del steps[: first - 1]
+            first = 1
+        files = Swapping(steps, look, first, first + look % 2)
+        assert committed(root, way, files) == shown, (look, number)
+
+
+def committed(root: Path, way: str, files: OsFileSystem) -> list[int]:
+    """The offsets of all committed records."""
+    if way == "scan":
+        batches = stratalog.scan(root, isolation="read_committed", file_system=files)
+        return [offset for each in batches for offset in each.column("offset").to_pylist()]
+    if way == "range":
+        (source,) = find_sources([str(root)], file_system=files).partitions
+        planned = plan_range(source, file_system=files, isolation=Isolation.COMMITTED)
+        return [offset for offset, _ in read(planned, file_system=files)]
+    with stratalog.open(root, read_only=True, file_system=files) as logs:
+        return [record.offset for record in logs.read("t", isolation="read_committed").records()]

@@ -76,9 +76,7 @@ def _kept(source: PartitionSource, count: int, file_system: FileSystem) -> list[
     segments = []
     with ExitStack() as opened:
         for span in spans:
-            found = file_system.stat(span.path)
-            size = 0 if found is None else found.size
-            segments.append(sealed_segment(source, span, file_system, size))
+            segments.append(sealed_segment(source, span, file_system))
             opened.callback(segments[-1].close)
         gone = find_leftovers(segments)
     behind = [span.path for span, each in zip(spans, segments, strict=True) if each not in gone]

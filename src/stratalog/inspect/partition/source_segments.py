@@ -1,5 +1,5 @@
-"""A partition's segments, to be looked into with their indexes. Apart from ``sources``: who only wants to
-know which files there are shall not wait for it."""
+"""Open a partition's segments with their indexes. Apart from ``sources``, because most commands only need to
+know which files there are."""
 
 from __future__ import annotations
 
@@ -14,11 +14,18 @@ __all__ = ["sealed_segment"]
 
 
 def sealed_segment(
-    source: PartitionSource, span: SegmentSpan, file_system: FileSystem, size_bytes: int = 0
+    source: PartitionSource, span: SegmentSpan, file_system: FileSystem
 ) -> SealedSegment:
-    """A segment of a partition, with all its files where they lie now."""
+    """Return a segment of a partition, with all its files where they are now. A sealed one remembers which
+    data file it was: its indexes must not be taken for those of another that is swapped in meanwhile."""
     base = span.base_offset or 0
-    swapped = swapped_kinds(base, source.swapped)
+    found = file_system.stat(span.path)
     return SealedSegment(
-        file_system, source.folder, base, IndexLimits(), size_bytes, swapped=swapped
+        file_system,
+        source.folder,
+        base,
+        IndexLimits(),
+        0 if found is None else found.size,
+        listed=None if span.is_last else found,  # the last one may grow
+        swapped=swapped_kinds(base, source.swapped),
     )

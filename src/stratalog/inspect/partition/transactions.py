@@ -34,12 +34,8 @@ def aborted_in_sealed(
 
 
 def _sealed_segments(source: PartitionSource, file_system: FileSystem) -> list[SealedSegment]:
-    segments = []
-    for span in segment_spans(source.segments[:-1]):
-        found = file_system.stat(span.path)
-        size = 0 if found is None else found.size
-        segments.append(sealed_segment(source, span, file_system, size))
-    return segments
+    spans = segment_spans(source.segments[:-1])
+    return [sealed_segment(source, span, file_system) for span in spans]
 
 
 class FollowedTransactions:

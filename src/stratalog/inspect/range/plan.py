@@ -133,9 +133,10 @@ def plan_range(
 def aborted_within(
     source: PartitionSource, start: int, end: int, file_system: FileSystem, cache: EndsCache
 ) -> tuple[AbortedTxn, ...]:
-    """The aborted transactions with records from ``start`` up to ``end``."""
+    """Return the aborted transactions with records from ``start`` up to ``end``. If a file of the partition
+    vanished since it was listed, they are taken from a new listing."""
     planning = _Planning(file_system, cache, Isolation.COMMITTED, INT64_MAX)
-    return planning.aborted(source, start, end)
+    return with_fresh_listing(source, file_system, lambda each: planning.aborted(each, start, end))
 
 
 def plan_slices(

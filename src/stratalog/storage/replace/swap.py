@@ -7,7 +7,8 @@ The steps are Kafka's (``replaceSegments``); Kafka fsyncs the folder only after 
    ``.swap`` counts if nothing at or below it is still ``.cleaned``. So the last rename decides: before it, a
    load removes the new segments; after it, a load finishes the swap.
 3. ``Swap.finish``: the old segments become ``.deleted``, then the new ones get their final names. The data
-   file of a segment is always renamed before its indexes.
+   file of a segment is always renamed before its indexes: while it is ``.swap``, a load, also Kafka's, takes
+   every file with a final name in these offsets for one of the old segments, and removes it.
 
 A load finds the old segments by the offsets that the ``.swap`` files cover. So these must reach into the last
 old segment that has records, or replace it by an empty one: see ``plan_filler``.

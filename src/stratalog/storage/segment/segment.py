@@ -68,8 +68,30 @@ class Segment(ABC):
         self._swapped = swapped  # the files that do not have their final name yet
 
     def path(self, kind: FileKind) -> str:
-        stage = Stage.SWAP if kind in self._swapped else Stage.LIVE
+        return self._path(kind, Stage.SWAP if kind in self._swapped else Stage.LIVE)
+
+    def final_path(self, kind: FileKind) -> str:
+        """Return the path that a file has, or will have if it is still ``.swap``."""
+        return self._path(kind, Stage.LIVE)
+
+    def _path(self, kind: FileKind, stage: Stage) -> str:
         return os.path.join(self.folder, segment_file_name(self.base_offset, kind, stage))
+
+    def is_swapped(self, kind: FileKind) -> bool:
+        """Whether a file was still ``.swap`` when the folder was listed."""
+        return kind in self._swapped
+
+    def check_renamed(self, kind: FileKind) -> None:
+        """Raise StorageError (ENOENT) if a swap, by another process, has given the data file its final name
+        and not yet this index. Call it before the index is looked for: if it has no ``.swap`` name then, it
+        has its final one, or the swap comes later and ``check_in_place`` notices it."""
+        if kind in self._swapped:
+            return
+        if self._file_system.stat(self._path(kind, Stage.SWAP)) is None:
+            return
+        # With its data file also ``.swap``, it may be what an interrupted swap left, and does not count.
+        if self._file_system.stat(self._path(FileKind.LOG, Stage.SWAP)) is None:
+            raise self._gone("the segment is being replaced")
 
     @property
     @abstractmethod
@@ -243,7 +265,14 @@ def learn_times(log: ReadableFile, index: SparseIndex, size_bytes: int) -> None:
 def read_aborted(file_system: FileSystem, path: str, segment: Segment) -> tuple[AbortedTxn, ...]:
     """Return the entries of a transaction index, none if there is no file. Raise StorageError (ENOENT) if the
     segment was deleted or replaced meanwhile: it would look as if nothing had been aborted."""
+    segment.check_renamed(FileKind.TXN_INDEX)
     entries = read_entries(file_system, path, segment.base_offset)
+    if entries is None and segment.is_swapped(FileKind.TXN_INDEX):
+        # It was in the folder, so it has its final name now, or its segment was replaced again.
+        final = segment.final_path(FileKind.TXN_INDEX)
+        entries = read_entries(file_system, final, segment.base_offset)
+        if entries is None:
+            raise StorageError("renamed while it was read", path=path, errno=errno.ENOENT)
     if entries is None or segment.is_listed:
         segment.check_in_place()
     return entries or ()
