@@ -176,10 +176,47 @@ def test_ranges_leave_out_a_raised_offset_alone(tmp_path, wrong):
         (6, 7, 8, 9, False),  # a gap that compaction left
         (6, 70, 72, 5, False),  # the one after it is wrong
         (6, 70, 72, 80, False),
+        (
+            6,
+            70,
+            72,
+            12,
+            True,
+        ),  # it fits into a gap that compaction left, and the next one is below it
+        (6, 70, 72, 8, False),  # it does not fit
     ],
 )
 def test_both_neighbours_must_contradict(expected, first, last, following, is_found):
     assert is_misplaced(expected, first, last, following) is is_found
+
+
+@pytest.mark.parametrize(
+    ("following", "second", "is_found"),
+    [(12, 15, True), (12, 73, False), (9, 73, True), (72, 73, False), (5, 15, False)],
+)
+def test_the_batch_after_the_next_tells_which_of_two_is_wrong(following, second, is_found):
+    """A raised offset is above all that follows; a lowered one is followed by one above it."""
+    assert is_misplaced(6, 70, 72, following, second) is is_found
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_a_raised_offset_before_a_gap_is_left_out_alone(tmp_path, count):
+    """Of a compacted segment: the batch after the damaged one is missing, and 15 and later follow."""
+    later = [batch(offset) for offset in range(15, 15 + 3 * count, 3)]
+    segment(tmp_path, 0, b"".join([batch(0), batch(3), batch(6 | 1 << 10), *later]))
+    records = stratalog.scan(tmp_path / "orders-0", on_damage="skip")
+    assert offsets(records) == [*range(6), *range(15, 15 + 3 * count)]
+    (skipped,) = records.skipped
+    assert (skipped.position, skipped.size_bytes) == (2 * SIZE, SIZE)
+    assert (skipped.start_offset, skipped.resume_offset) == (6, 15)
+
+
+def test_batches_below_the_expected_offset_are_said_by_their_own(tmp_path):
+    """Nothing tells which of two offsets is wrong: those that are left out make no empty range."""
+    segment(tmp_path, 0, b"".join([batch(0), batch(64), batch(2), batch(67)]))
+    records = stratalog.scan(tmp_path / "orders-0", on_damage="skip")
+    assert offsets(records) == [*range(3), *range(64, 70)]
+    assert [(each.start_offset, each.resume_offset) for each in records.skipped] == [(2, 67)]
 
 
 def test_the_end_of_a_log_says_what_is_left_out_behind_it(tmp_path):

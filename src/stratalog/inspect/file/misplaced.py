@@ -2,7 +2,8 @@
 
 No CRC covers the offset of a batch. A reader that skips damage would return the records of such a batch under
 wrong offsets, and pass over everything below them that follows. The neighbours tell which batch is wrong:
-if it began at the end of the batch before it, it would end exactly at the batch after it.
+if it began at the end of the batch before it, it would end exactly at the batch after it. In a compacted
+segment there may be gaps. There the batches after it tell: they go on below it, and leave room for it.
 """
 
 from __future__ import annotations
@@ -52,10 +53,19 @@ class MisplacedBatch(NamedTuple):
         )
 
 
-def is_misplaced(expected: int, first: int, last: int, following: int) -> bool:
-    """Whether the offset of a batch contradicts both neighbours: it lies above ``expected``, the end of the
-    one before, and would meet ``following``, the one after, if it began there."""
-    return first > expected >= 0 and following == expected + last - first + 1
+def is_misplaced(
+    expected: int, first: int, last: int, following: int, second: int | None = None
+) -> bool:
+    """Whether the offset of a batch contradicts both neighbours: it is above ``expected``, the end of the one
+    before. If it began there, it would meet ``following``, the one after; or it would end below that, and
+    ``following`` and ``second``, the one after that, are both below ``first``. If ``second`` is above it, the
+    offset of ``following`` may just as well have been lowered. ``second`` is None if there is none."""
+    if not first > expected >= 0:
+        return False
+    end = expected + last - first + 1
+    if following == end:
+        return True
+    return end <= following < first and (second is None or second <= first)
 
 
 def find_misplaced(
@@ -82,12 +92,21 @@ def misplaced_at(
     if batch is None:
         return None
     end = position + batch.size_bytes
-    after = _batch_at(log_file, end) if end < log_file.size else None
-    following = below if end >= log_file.size else None if after is None else after.first_offset
+    following, after = _first_at(log_file, end, below)
+    second, _ = (None, 0) if after is None else _first_at(log_file, after, below)
     first = batch.first_offset
-    if following is None or not is_misplaced(expected, first, batch.last_offset, following):
+    if following is None or not is_misplaced(expected, first, batch.last_offset, following, second):
         return None
     return MisplacedBatch(log_file.path, position, end, first, expected, following)
+
+
+def _first_at(log_file: LogFile, position: int, below: int | None) -> tuple[int | None, int | None]:
+    """Return the first offset of the batch at a position and where it ends. At the end of the file, the
+    offset of the next segment; None if no batch is there."""
+    if position >= log_file.size:
+        return below, None
+    found = _batch_at(log_file, position)
+    return (None, None) if found is None else (found.first_offset, position + found.size_bytes)
 
 
 class _Header(NamedTuple):

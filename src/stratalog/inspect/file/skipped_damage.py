@@ -81,13 +81,14 @@ class Resumption:
 def find_resumption(
     log_file: LogFile, span: SegmentSpan, pause: WalkEnd, expected_offset: int
 ) -> Resumption:
-    """Find where to go on after the damage at which a walk over a segment came to its end."""
+    """Find where to resume after the damage at which a walk over a segment stopped. If reading resumes at the
+    offset that was expected, the batches that are left out are below it: their offsets are said then."""
     error = FileEnd(log_file.path, log_file.size, pause).error()
     expected = max(expected_offset, 0)
-    found = None
+    start, found = expected, None
     if not log_file.is_v07:
-        # Only now: who reads a sound log need not wait for it.
-        from stratalog.storage.segment.next_intact import next_intact
+        # Imported here, because a sound log does not need it.
+        from stratalog.storage.segment.next_intact import first_offset_at, next_intact
 
         found = next_intact(
             log_file.file,
@@ -97,13 +98,17 @@ def find_resumption(
             expected_offset=expected,
             below=span.next_offset,
         )
+    resume = span.next_offset if found is None else found.first_offset
+    if resume is not None and resume <= expected and not log_file.is_v07:
+        own = first_offset_at(log_file.file, pause.position, log_file.size)
+        start = expected if own is None else min(expected, max(own, log_file.base_offset or 0))
     end = log_file.size if found is None else found.position
     skipped = SkippedDamage(
         path=log_file.path,
         position=pause.position,
         size_bytes=end - pause.position,
-        start_offset=expected,
-        resume_offset=span.next_offset if found is None else found.first_offset,
+        start_offset=start,
+        resume_offset=resume,
         reason=error.reason,
         detail=error.detail,
     )

@@ -12,7 +12,7 @@ from stratalog.records.layout import BATCH_HEADER_SIZE, INT32_MAX, INT64_MIN, Co
 from stratalog.storage.files.filesystem import ReadableFile
 from stratalog.storage.segment.tail_verdict import LimitError, sound_positions
 
-__all__ = ["IntactBatch", "next_intact"]
+__all__ = ["IntactBatch", "first_offset_at", "next_intact"]
 
 
 class IntactBatch(NamedTuple):
@@ -53,6 +53,13 @@ def _candidates(
         yield from chain(likely, sound_positions(file, position, size_bytes, base_offset))
     except LimitError:
         return  # too much of what follows looks like a batch
+
+
+def first_offset_at(file: ReadableFile, position: int, size_bytes: int) -> int | None:
+    """Return the first offset of the batch at a position, by its header; None if it does not say."""
+    data = file.read(position, min(size_bytes - position, BATCH_HEADER_SIZE))
+    found, at, _, first, *_ = kernel.find_batch(data, 0, len(data), INT64_MIN, False)
+    return None if found <= 0 or at or first < 0 else first
 
 
 def _header(file: ReadableFile, position: int, size_bytes: int) -> int | None:
