@@ -480,7 +480,7 @@ def test_damaged_journal_is_one_typed_error_that_says_what_to_do(tmp_path, data)
         logs.append("a", ["x"])
     (tmp_path / FILE).write_bytes(data)
     before = tree(tmp_path)
-    with pytest.raises(CorruptionError, match="remove it to go on") as caught:
+    with pytest.raises(CorruptionError, match="remove it to continue") as caught:
         stratalog.open(tmp_path)
     assert caught.value.path == str(tmp_path / FILE)
     assert tree(tmp_path) == before

@@ -79,7 +79,7 @@ def test_run_that_was_killed_before_its_first_batch_can_use_a_new_checkpoint(tmp
     log.mkdir()
     check_target(str(tmp_path), "parquet", checkpoint_is_new=True, mode="errorifexists")
     (log / "0").touch()
-    with pytest.raises(UsageError, match="holds what another export wrote"):
+    with pytest.raises(UsageError, match="holds the output of another export"):
         check_target(str(tmp_path), "parquet", checkpoint_is_new=True, mode="errorifexists")
 
 
