@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import threading
@@ -14,6 +15,7 @@ import stratalog
 from stratalog.errors import (
     LogFailedError,
     StorageError,
+    StratalogError,
     UnknownPartitionError,
     UsageError,
 )
@@ -31,6 +33,7 @@ from stratalog.testing import (
 )
 from stratalog.types import TopicPartition
 from tests.manager.logdirs import ROOT, memory, open_memory, values
+from tests.manager.meddling import Meddling
 from tests.manager.staging import stage
 from tests.scale import SCALE, fresh, sized
 from tests.storage.logs import batch
@@ -601,6 +604,27 @@ def test_a_directory_is_marked_as_clean_after_a_deletion():
         filled(logs, "t", "u")
         logs.delete_topic("t")
     assert ".kafka_cleanshutdown" in names(disk)
+
+
+def test_a_sync_of_a_deleted_topic_that_fails_leaves_no_note_in_a_new_topic_of_the_same_name():
+    disk = Meddling(memory())
+    logs = open_memory(disk)
+    filled(logs, "t", partitions=1)
+
+    def replace_topic() -> None:
+        logs.delete_topic("t")
+        logs.create("t")
+        raise StorageError("input/output error", path=f"{ROOT}/t-0", errno=errno.EIO)
+
+    disk.meddle = replace_topic
+    disk.at = (Call.SYNC, ".log")
+    with pytest.raises(StratalogError):
+        logs.append("t", ["old"])
+    assert not [path for path in disk.memory.paths() if "failed-sync" in path]
+    logs.append("t", ["new"])
+    logs.close()
+    with open_memory(disk) as logs:
+        assert values(logs, "t") == [b"new"]
 
 
 # --- directories that are opened apart ---------------------------------------------------------------

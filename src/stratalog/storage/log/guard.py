@@ -100,8 +100,15 @@ class LogGuard:
         except StorageError as error:
             if error.errno not in _NO_FILES:
                 self.fail(error)
-                self._note_failed()
+                self._leave_note()
             raise
+
+    def _leave_note(self) -> None:
+        """Leave the note of a failed sync, unless the log was released meanwhile: its folder may be that of
+        another log by now."""
+        with self.lock:
+            if not self.is_closed:
+                self._note_failed()
 
     def fail_unless_full(self, error: StorageError) -> None:
         """Fail the log if the system refused a call for another reason than lack of room: something is wrong
