@@ -10,6 +10,7 @@ from queue import SimpleQueue
 
 import pytest
 
+from stratalog.clock import SYSTEM_CLOCK
 from stratalog.errors import UsageError
 from stratalog.manager.scheduler import JobStatus, Scheduler
 from stratalog.testing import ManualClock
@@ -259,3 +260,27 @@ def test_jobs_can_be_listed_in_a_forked_process_whatever_the_parent_was_doing():
     assert os.waitpid(child, 0)[1] == 0
     leave.set()
     scheduler.stop()
+
+
+def test_a_job_of_run_due_may_stop_the_scheduler_while_its_thread_waits_for_the_job():
+    scheduler = Scheduler(SYSTEM_CLOCK)
+    stopped = threading.Event()
+    runner: list[int] = []
+
+    def stop() -> None:
+        if threading.get_ident() in runner:
+            scheduler.add("other", lambda: None, 0)  # its thread starts, and waits for this job
+            scheduler.stop()
+            stopped.set()
+
+    def run() -> None:
+        runner.append(threading.get_ident())
+        while not stopped.is_set():
+            scheduler.run_due()
+
+    scheduler.add("stop", stop, 1)
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    assert stopped.wait(30)
+    thread.join(30)
+    assert not thread.is_alive()

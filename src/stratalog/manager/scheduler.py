@@ -73,6 +73,8 @@ class Scheduler:
         # Weak references put into it too, from any thread: it needs no lock.
         self._wake_ups: SimpleQueue[None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        #: The thread that runs a job now. Changed only while ``_running`` is held.
+        self._runner: int | None = None
         self._is_stopped = False
 
     def add(self, name: str, run: Callable[[], object], interval: Interval) -> None:
@@ -136,7 +138,11 @@ class Scheduler:
             started_ms = self._clock.now_ms()
             # A reschedule during the run sets a time again.
             self._update(name, due_ms=None)
-            error = _error_of(name, run)
+            outer, self._runner = self._runner, threading.get_ident()
+            try:
+                error = _error_of(name, run)
+            finally:
+                self._runner = outer
             error = _error_of(name, partial(self.reschedule, name)) or error
             self._update(name, last_run_ms=started_ms, last_error=error)
             return True
@@ -193,12 +199,14 @@ class Scheduler:
             self.run_due()
 
     def stop(self) -> None:
-        """Stop. When this returns no job runs, and none will. The caller must not hold a lock that a job
-        takes."""
+        """Stop. When this returns no job runs, and none will; but for the one that calls this, if a job does.
+        The caller must not hold a lock that a job takes."""
         with self._lock:
             self._is_stopped = True
             thread = self._thread
         self._wake_ups.put(None)
+        if self._runner == threading.get_ident():
+            return  # the thread may be waiting for this job to end, and will find that it is stopped
         if thread is not None and thread is not threading.current_thread():
             thread.join()
         with self._running:  # another thread may be in run_due

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from stratalog.errors import UsageError
 from stratalog.storage.partition_log import PartitionLog, Watermark
 from tests.storage.logs import batch
 
@@ -162,3 +163,22 @@ def test_an_event_loop_waits_without_a_thread(log: PartitionLog) -> None:
             subscription.cancel()
 
     assert asyncio.run(long_poll()) == 1
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+def test_a_callback_that_ends_the_program_does_not_fail_the_log(
+    log: PartitionLog, error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    def leave() -> None:
+        raise error
+
+    log.subscribe(leave)
+    assert log.append(batch(b"a")).last_offset == 0
+    assert log.append(batch(b"b"), sync=True).last_offset == 1
+    assert log.failure is None
+    assert "a callback of a log that moved has failed" in caplog.text
+
+
+def test_what_cannot_be_called_is_refused(log: PartitionLog) -> None:
+    with pytest.raises(UsageError, match="a callback is a function without arguments, not None"):
+        log.subscribe(None)  # type: ignore[arg-type]

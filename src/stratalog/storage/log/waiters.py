@@ -29,13 +29,14 @@ class Subscription:
         self._waiters.unsubscribe(self)
 
     def call(self) -> None:
-        """Call the callback. What it raises is logged: it does not concern the thread that appends."""
+        """Call the callback. What it raises is logged, also SystemExit and KeyboardInterrupt: the thread that
+        appends is in the middle of a change, which would fail the log."""
         callback = self._callback
         if callback is None:
             return
         try:
             callback()
-        except Exception:
+        except BaseException:
             import logging  # not at the top: it takes a tenth of the command line's start-up time
 
             logging.getLogger(_LOGGER_NAME).exception("a callback of a log that moved has failed")

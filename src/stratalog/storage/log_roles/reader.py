@@ -112,6 +112,8 @@ class LogReader(OpenLog):
         and must neither wait nor change the log; it may look at ``view``. What it raises is logged to
         ``stratalog.subscriptions``. To miss nothing: subscribe, then look, then wait for the callback.
         """
+        if not callable(callback):
+            raise UsageError(f"a callback is a function without arguments, not {callback!r}")
         return self._state.waiters.subscribe(callback)
 
     def wake_readers(self) -> None:
