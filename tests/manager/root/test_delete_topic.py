@@ -575,27 +575,28 @@ def test_a_deletion_of_which_nothing_was_written_keeps_the_topic():
 
 @pytest.mark.parametrize("is_open", [True, False])
 def test_a_directory_with_a_topic_whose_deletion_failed_is_not_marked_as_clean(is_open):
-    disk = memory()
+    disk = memory(*TWO)
     faulty = FaultyFileSystem(disk)
-    logs = open_memory(faulty)
+    logs = open_memory(faulty, *TWO)
     filled(logs, "t", "u")
     if not is_open:  # after a crash, so that partitions must be recovered
         logs._partitions.abandon()
         for directory in logs._directories:
             directory.release()
-        logs = open_memory(faulty)
+        logs = open_memory(faulty, *TWO)
         values(logs, "u")
-    faulty.arm(1, fault=Fault.EIO, sticky=True, calls=[Call.RENAME])
+    # One of two directories says that the topic is deleted, and that cannot be taken back.
+    faulty.arm(2, fault=Fault.EIO, sticky=True, calls=[Call.RENAME])
     with pytest.raises(StorageError):
         logs.delete_topic("t")
     faulty.heal()
     assert list(logs.topics()) == ["u"]
     logs.close()
-    assert ".kafka_cleanshutdown" not in names(disk)
-    with open_memory(disk) as logs:
+    assert ".kafka_cleanshutdown" not in names(disk, *TWO)
+    with open_memory(disk, *TWO) as logs:
         assert holds(logs, "t")
         assert holds(logs, "u")
-    assert ".kafka_cleanshutdown" in names(disk)
+    assert all(".kafka_cleanshutdown" in names(disk, root) for root in TWO)
 
 
 def test_a_directory_is_marked_as_clean_after_a_deletion():
