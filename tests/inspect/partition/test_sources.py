@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import stratalog
 from stratalog.errors import StorageError, UnknownPartitionError, UsageError
 from stratalog.inspect.partition.partition_filter import partition_filter
 from stratalog.inspect.partition.sources import Sources, find_sources, relisted, vanished
+from stratalog.manager.root.topic_file import TopicFile
+from stratalog.storage.files.filesystem import OsFileSystem
+from stratalog.storage.formats.kafka_uuid import format_uuid
+from stratalog.storage.formats.topic_entries import Deletion
 from tests.inspect.logs import batch, segment
 from tests.judges.peers.golden import golden_sets
 
@@ -251,3 +258,50 @@ def test_golden_sets_are_log_directories(golden):
         assert source.place is not None
         start = golden.log_start_offset(*source.place)
         assert max(source.log_start, int(Path(source.segments[0]).stem)) == start
+
+
+# --- topics that are being deleted -----------------------------------------------------------------
+
+
+def marked_topic(tmp_path: Path, roots: Sequence[str]) -> list[Path]:
+    """Two directories with topics ``t`` and ``u``, as a process leaves them that died while it deleted ``t``,
+    when some of the directories were marked."""
+    paths = [tmp_path / "a", tmp_path / "b"]
+    with stratalog.open(paths) as logs:
+        for topic in ("t", "u"):
+            logs.create(topic, 2)
+            for partition in range(2):
+                logs.append(topic, ["x"], partition=partition)
+        ids = [format_uuid(each.directory_id or b"") for each in logs._directories]
+    for name in roots:
+        file = TopicFile(OsFileSystem(), str(tmp_path / name))
+        file.read()
+        deletion = Deletion("0123456789abcdef" * 2, tuple(ids))
+        file.put(replace(file.entries["t"], deletion=deletion))
+    return paths
+
+
+def test_topic_whose_deletion_is_decided_is_left_out_and_noted(tmp_path):
+    paths = marked_topic(tmp_path, ["a", "b"])
+    found = find_sources(paths)
+    assert [source.name for source in found.partitions] == ["u-0", "u-1"]
+    assert [note for note in found.notes if "deleted topics" in note] == [
+        f"{path}: deleted topics, whose folders the next opening for writing removes, read only if named: t"
+        for path in paths
+    ]
+    with pytest.raises(UnknownPartitionError):
+        find_sources(paths, partition_filter(topics=["t"]))
+    named = find_sources([*paths, paths[0] / "t-0"])
+    assert [source.name for source in named.partitions] == ["t-0", "u-0", "u-1"]
+    with stratalog.open(paths, read_only=True) as logs:
+        assert list(logs.topics()) == ["u"]
+
+
+@pytest.mark.parametrize("marked", ["a", "b"])
+def test_topic_whose_deletion_is_not_decided_is_kept(tmp_path, marked):
+    paths = marked_topic(tmp_path, [marked])
+    found = find_sources(paths)
+    assert [source.name for source in found.partitions] == ["t-0", "t-1", "u-0", "u-1"]
+    assert found.notes == ()
+    with stratalog.open(paths, read_only=True) as logs:
+        assert list(logs.topics()) == ["t", "u"]

@@ -1,4 +1,4 @@
-"""What lies in a folder and is not read: unknown files, and folders and files that Kafka set aside."""
+"""What lies in a folder and is not read: unknown files, and folders and files that are set aside."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from stratalog.storage.names import (
     parse_piece_name,
 )
 
-__all__ = ["partition_notes", "root_notes"]
+__all__ = ["deletion_note", "partition_notes", "root_notes"]
 
 _ROOT_FILES: Final = frozenset(
     {
@@ -61,9 +61,20 @@ def root_notes(path: str, entries: Iterable[DirEntry]) -> Iterator[str]:
     if staged:
         yield f"{path}: staged pieces without a commit: {staged}"
     if aside:
-        yield f"{path}: renamed by Kafka (delete, future or stray), read only if named: {_names(aside)}"
+        yield (
+            f"{path}: renamed for deletion, or a future or stray replica, read only if named: "
+            f"{_names(aside)}"
+        )
     if unknown:
         yield f"{path}: unknown files, ignored: {_names(unknown)}"
+
+
+def deletion_note(path: str, topics: Iterable[str]) -> str:
+    """Return what is said of topics that are deleted, and whose folders are still in a log directory."""
+    return (
+        f"{path}: deleted topics, whose folders the next opening for writing removes, read only if named: "
+        f"{_names(sorted(topics))}"
+    )
 
 
 def partition_notes(folder: str, entries: Iterable[DirEntry]) -> Iterator[str]:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from stratalog.errors import StorageError, UsageError
 from stratalog.inspect.file.span import segments_in_order
 from stratalog.inspect.partition.abandoned import without_leftovers
-from stratalog.inspect.partition.folder_notes import partition_notes, root_notes
+from stratalog.inspect.partition.deleted_topics import DeletedTopics
+from stratalog.inspect.partition.folder_notes import deletion_note, partition_notes, root_notes
 from stratalog.inspect.partition.log_starts import LogStarts
 from stratalog.inspect.partition.partition_filter import EVERYTHING, PartitionFilter
 from stratalog.inspect.partition.visibility import Journals
@@ -187,6 +188,8 @@ class _Finder:
         self._starts = LogStarts(file_system)
         self._clean_ends = CleanEnds(file_system)
         self._journals = Journals(file_system, cache)
+        self._deleted = DeletedTopics(file_system)
+        self._named: set[str] = set()  # folders of partitions, by absolute path
         self._roots: dict[str, str] = {}  # of folders whose directory may have commits
 
     def add(self, path: str) -> None:
@@ -199,6 +202,7 @@ class _Finder:
             return
         if _is_partition(path, entries):
             self._journals.before(os.path.dirname(os.path.abspath(path)))
+            self._named.add(os.path.abspath(path))
             self._add_partition(path)
         elif _is_root(entries):
             self._add_root(path, entries)
@@ -212,6 +216,7 @@ class _Finder:
         self._notes += root_notes(path, entries)
         self._named_roots.append(path)
         self._journals.before(os.path.abspath(path))
+        self._deleted.add(os.path.abspath(path), entries)
         for entry in entries:
             place = parse_partition_dir(entry.name)
             if place is None or is_marked_partition_dir(entry.name):
@@ -275,6 +280,7 @@ class _Finder:
         """None where so much was committed meanwhile that all has to be listed again."""
         if not self._hide():
             return None
+        self._leave_out_deleted()
         listed = sorted(self._folders.values(), key=lambda source: source.place or ("", -1))
         named = [
             source
@@ -291,6 +297,28 @@ class _Finder:
             notes=tuple(self._notes),
             roots=tuple(self._named_roots),
         )
+
+    def _leave_out_deleted(self) -> None:
+        """Leave out partitions of deleted topics, unless their folders were named."""
+        spellings = {os.path.abspath(path): path for path in self._named_roots}
+        for root, topics in sorted(self._deleted.found().items()):
+            gone = {
+                whole: source.place
+                for whole, source in self._folders.items()
+                if os.path.dirname(whole) == root
+                and whole not in self._named
+                and source.place is not None
+                and source.place.topic in topics
+                and not is_marked_partition_dir(os.path.basename(whole))
+            }
+            for whole in gone:
+                del self._folders[whole]
+                self._roots.pop(whole, None)
+            left = {source.place for source in self._folders.values()}
+            self._places = [
+                place for place in self._places if place.topic not in topics or place in left
+            ]
+            self._notes.append(deletion_note(spellings[root], topics))
 
     def _hide(self) -> bool:
         """Hide commits that were not done when the listing began. False: everything must be listed again."""
