@@ -79,10 +79,11 @@ def _swap(state: LogState, old: Sequence[SealedSegment], cleaned: Sequence[_Clea
                 swap.unstage()
             raise
         with guard.unbroken():
-            deleted = swap.finish()
+            delay_ms = state.settings.config.file_delete_delay_ms
+            state.removals.set_aside(swap.finish(), delay_ms)
+            state.removals.set_aside(_remove_snapshots(state, swap), delay_ms)
+            # Last: after an error the log has the old segments.
             state.replace_segments(old, [_sealed(state, each) for each in cleaned])
-            deleted += _remove_snapshots(state, swap)
-            state.removals.set_aside(deleted, state.settings.config.file_delete_delay_ms)
     return True
 
 
@@ -222,11 +223,13 @@ def _sealed(state: LogState, cleaned: _Cleaned) -> SealedSegment:
 
 
 def _remove_snapshots(state: LogState, swap: Swap) -> list[str]:
-    """Set the producer snapshots of base offsets aside that the log does not have any more, as Kafka does.
-    If a crash brings them back, the next load removes them."""
-    gone = sorted(set(swap.old) - set(swap.new))
-    renamed = [state.snapshots.rename_deleted(base_offset) for base_offset in gone]
-    return [path for path in renamed if path is not None]
+    """Set the producer snapshots of base offsets aside that the log does not have any more, as Kafka does;
+    return their paths. One that cannot be renamed, or that a crash brings back, the next load removes."""
+    paths = []
+    for base_offset in sorted(set(swap.old) - set(swap.new)):
+        with suppress(StorageError):
+            paths.append(state.snapshots.rename_deleted(base_offset))
+    return [path for path in paths if path is not None]
 
 
 def _path(state: LogState, base_offset: int, kind: FileKind, stage: Stage = Stage.CLEANED) -> str:

@@ -60,11 +60,11 @@ class Swap(NamedTuple):
         self.sync_folder()
 
     def unstage(self) -> None:
-        """Undo ``stage``, however far it got. The lowest goes back first: without it the others do not
-        count."""
+        """Undo ``stage``, however far it got. The lowest goes back first: without it the others do not count.
+        If it was not renamed, there is nothing to fsync."""
         lowest, *others = self.new
-        self._rename(lowest, Stage.SWAP, Stage.CLEANED)
-        self.sync_folder()
+        if self._rename(lowest, Stage.SWAP, Stage.CLEANED):
+            self.sync_folder()
         for base_offset in others:
             self._rename(base_offset, Stage.SWAP, Stage.CLEANED)
 
