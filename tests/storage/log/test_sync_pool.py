@@ -249,3 +249,46 @@ def test_a_forked_process_starts_threads_of_its_own(tmp_path) -> None:
     assert here.recv() == (True, 1)
     child.join()
     queue.close()
+
+
+class Raises:
+    """Something to serve that ends with an error no thread should see."""
+
+    def __init__(self) -> None:
+        self.served = threading.Event()
+
+    def serve(self) -> bool:
+        self.served.set()
+        raise SystemExit
+
+
+class Serves(Raises):
+    def serve(self) -> bool:
+        self.served.set()
+        return False
+
+
+def test_a_thread_of_the_pool_outlives_whatever_it_serves(monkeypatch) -> None:
+    def leave(_: object) -> None:
+        raise SystemExit
+
+    monkeypatch.setattr(threading, "excepthook", leave)
+    pool = SyncPool(threads_max=1, name="outlives")
+    for each in (Raises(), Raises(), Serves()):
+        pool.add(each)
+        assert each.served.wait(30)
+
+
+def test_an_excepthook_that_exits_keeps_no_callback_from_being_called(monkeypatch) -> None:
+    def leave(_: object) -> None:
+        raise SystemExit
+
+    def fail(_: object) -> None:
+        raise ValueError("of a callback")
+
+    monkeypatch.setattr(threading, "excepthook", leave)
+    for _ in range(THREADS_MAX + 1):
+        queue, called = SyncQueue(lambda _: None), threading.Event()
+        queue.put(1, fail)
+        queue.put(1, lambda _, called=called: called.set())  # type: ignore[misc]
+        assert called.wait(30)

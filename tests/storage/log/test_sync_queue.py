@@ -101,3 +101,45 @@ def test_appends_are_answered_when_they_are_synced(tmp_path: Path) -> None:
     assert late == []
     assert log.synced_offset == 64
     log.close()
+
+
+def test_callbacks_that_close_the_log_of_each_other_return() -> None:
+    """Each is called by a thread of its own, and waits until the other one is called, too."""
+    queues = [SyncQueue(lambda _: None) for _ in range(2)]
+    both, closed, waiting = threading.Barrier(2), threading.Semaphore(0), threading.Semaphore(0)
+
+    def close(other: SyncQueue) -> None:
+        other.put(2, lambda _: waiting.release())
+        both.wait(30)
+        other.close()
+        closed.release()
+
+    for queue, other in zip(queues, reversed(queues), strict=True):
+        queue.put(1, lambda _, other=other: close(other))  # type: ignore[misc]
+    for _ in queues:
+        assert closed.acquire(timeout=30), "two closes wait for each other"
+        assert waiting.acquire(timeout=30), "what waits in a log that is closed is served"
+
+
+def test_a_close_within_a_callback_waits_for_a_sync_that_runs() -> None:
+    begun, go = threading.Event(), threading.Event()
+    steps: list[str] = []
+
+    def reach(_: int) -> None:
+        begun.set()
+        assert go.wait(30)
+        steps.append("synced")
+
+    busy, queue, done = SyncQueue(reach), SyncQueue(lambda _: None), threading.Event()
+    busy.put(1, lambda _: None)
+    assert begun.wait(30)
+
+    def close(_: object) -> None:
+        threading.Timer(0.01, go.set).start()
+        busy.close()
+        steps.append("closed")
+        done.set()
+
+    queue.put(1, close)
+    assert done.wait(30)
+    assert steps == ["synced", "closed"]

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Final, Protocol
 
-__all__ = ["THREADS_MAX", "THREAD_NAME", "Served", "SyncPool", "sync_pool"]
+__all__ = ["THREADS_MAX", "THREAD_NAME", "Served", "SyncPool", "report_error", "sync_pool"]
 
 #: A sync waits for the disk, not for the processor. More threads only help if logs lie on several disks.
 THREADS_MAX: Final = 4
@@ -59,11 +60,24 @@ class SyncPool:
     def _run(self) -> None:
         while True:
             served = self._ready.get()
-            if served.serve():
+            has_more = False
+            try:
+                has_more = served.serve()
+            except BaseException as error:  # noqa: BLE001  # a thread that ends is missing for all logs
+                report_error(error)
+            if has_more:
                 self._ready.put(served)
                 continue
             with self._lock:
                 self._unserved -= 1
+
+
+def report_error(error: BaseException) -> None:
+    """Report an error as Python does when a thread ends with it. This thread continues, even if the hook that
+    reports the error ends with ``sys.exit``."""
+    found = (type(error), error, error.__traceback__, threading.current_thread())
+    with suppress(BaseException):
+        threading.excepthook(threading.ExceptHookArgs(found))
 
 
 _pool = SyncPool()

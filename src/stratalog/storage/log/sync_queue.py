@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 
 from stratalog.errors import StratalogError, UsageError
 from stratalog.storage.files.forks import fork_count
-from stratalog.storage.log.sync_pool import sync_pool
+from stratalog.storage.log.sync_pool import report_error, sync_pool
 
 __all__ = ["OnSynced", "SyncQueue"]
 
@@ -31,6 +30,7 @@ class SyncQueue:
         self._free = threading.Condition(self._lock)
         self._pending: list[tuple[int, OnSynced]] = []
         self._server: threading.Thread | None = None
+        self._is_calling = False  # the server is done with its sync, and calls callbacks
         self._is_added = False  # to the pool, and not yet served
         self._is_closed = False
         self._forks = fork_count()
@@ -54,7 +54,7 @@ class SyncQueue:
             if is_taken:
                 self._server = threading.current_thread()
             else:
-                # close() is at it, or was: it serves what is here.
+                # close() serves what is here, or has done so.
                 self._pending = taken
                 self._is_added = False
         if not is_taken:
@@ -63,8 +63,7 @@ class SyncQueue:
             self._answer(taken)
         finally:
             with self._lock:
-                self._server = None
-                self._free.notify_all()
+                self._leave()
                 self._is_added = bool(self._pending)
                 has_more = self._is_added
         return has_more
@@ -72,13 +71,27 @@ class SyncQueue:
     def _answer(self, taken: list[tuple[int, OnSynced]]) -> None:
         furthest = max(offset for offset, _ in taken)
         failure = self._failure(furthest)
-        for offset, done in taken:
-            # What failed for one may be on the disk for another: the log may have been truncated between.
-            own = failure if failure is None or offset == furthest else self._failure(offset)
-            try:
-                done(own)
-            except BaseException as error:  # noqa: BLE001  # of one caller: the others wait, too
-                _report(error)
+        with self._lock:
+            if self._server is threading.current_thread():
+                self._is_calling = True
+                self._free.notify_all()
+        _here.depth = _depth() + 1
+        try:
+            for offset, done in taken:
+                # What failed for one may be on the disk for another: the log may have been truncated between.
+                own = failure if failure is None or offset == furthest else self._failure(offset)
+                try:
+                    done(own)
+                except BaseException as error:  # noqa: BLE001  # of one caller: the others wait, too
+                    report_error(error)
+        finally:
+            _here.depth -= 1
+
+    def _leave(self) -> None:
+        """End this thread's turn. Call it with the lock."""
+        self._server = None
+        self._is_calling = False
+        self._free.notify_all()
 
     def _failure(self, offset: int) -> StratalogError | None:
         try:
@@ -91,7 +104,11 @@ class SyncQueue:
 
     def close(self) -> None:
         """Serve what waits, in this thread, and refuse what comes later. The pool may be busy with other
-        logs, or with callbacks that close logs themselves: waiting for it could last forever."""
+        logs, or with callbacks that close logs themselves: waiting for it could last forever.
+
+        For the same reason a callback that closes another log does not wait for the callbacks of that log
+        that are called just now: one of them may close the log of this callback. Their sync is done.
+        """
         if self._forks != fork_count():
             return  # the callbacks are the parent's, and so is the thread
         this = threading.current_thread()
@@ -99,21 +116,24 @@ class SyncQueue:
             self._is_closed = True
             if self._server is this:
                 return  # a callback closes its own log: what waits is served after it
-            while self._server is not None:
+            while self._server is not None and not (self._is_calling and _depth()):
                 self._free.wait()
             taken, self._pending = self._pending, []
-            self._server = this
+            is_server = self._server is None
+            if is_server:
+                self._server = this
         try:
             if taken:
                 self._answer(taken)
         finally:
-            with self._lock:
-                self._server = None
-                self._free.notify_all()
+            if is_server:
+                with self._lock:
+                    self._leave()
 
 
-def _report(error: BaseException) -> None:
-    """Report an error as Python does when a thread ends with it; this one goes on."""
-    found = (type(error), error, error.__traceback__, threading.current_thread())
-    with suppress(Exception):
-        threading.excepthook(threading.ExceptHookArgs(found))
+#: How many callbacks, one within the other, this thread is calling.
+_here = threading.local()
+
+
+def _depth() -> int:
+    return getattr(_here, "depth", 0)
