@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from stratalog.errors import StorageError, StratalogError
+import pytest
+
+from stratalog.errors import OffsetOutOfRangeError, StorageError, StratalogError
 from stratalog.records.builder import build_batch
 from stratalog.records.model import Record
 from stratalog.storage.files.filesystem import OsFileSystem
@@ -143,3 +145,43 @@ def test_a_close_within_a_callback_waits_for_a_sync_that_runs() -> None:
     queue.put(1, close)
     assert done.wait(30)
     assert steps == ["synced", "closed"]
+
+
+@pytest.mark.parametrize("change", ["truncate", "restart"])
+def test_a_record_that_was_truncated_is_not_acknowledged(tmp_path: Path, change: str) -> None:
+    """The callback waits while the log is truncated and other records take its offsets."""
+    log = PartitionLog.open(str(tmp_path), watermark="synced")
+    begun, go, answered = threading.Event(), threading.Event(), threading.Semaphore(0)
+    answers: dict[int, StratalogError | None] = {}
+
+    def hold(_: object) -> None:
+        begun.set()
+        assert go.wait(30)
+
+    def when_synced(offset: int) -> None:
+        def done(error: StratalogError | None) -> None:
+            answers[offset] = error
+            answered.release()
+
+        log.when_synced(offset, done)
+
+    log.append(BATCH)
+    log.when_synced(1, hold)
+    assert begun.wait(30)
+    log.append(BATCH)
+    when_synced(1)
+    when_synced(2)
+    if change == "truncate":
+        log.truncate(1)
+    else:
+        log.restart(1)
+    log.append(BATCH)
+    log.append(BATCH)
+    when_synced(3)
+    go.set()
+    for _ in range(3):
+        assert answered.acquire(timeout=30)
+    assert isinstance(answers.pop(2), OffsetOutOfRangeError)
+    assert (answers.pop(1) is None) == (change == "truncate")
+    assert answers == {3: None}
+    log.close()

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import NamedTuple
 
-from stratalog.errors import StratalogError, UsageError
+from stratalog.errors import OffsetOutOfRangeError, StratalogError, UsageError
 from stratalog.storage.files.forks import fork_count
 from stratalog.storage.log.sync_pool import report_error, sync_pool
 
@@ -20,6 +21,14 @@ __all__ = ["OnSynced", "SyncQueue"]
 OnSynced = Callable[[StratalogError | None], None]
 
 
+class _Waiting(NamedTuple):
+    """A callback, and how often the log had been truncated when it came."""
+
+    offset: int
+    done: OnSynced
+    cuts: int
+
+
 class SyncQueue:
     """Callbacks of one log that wait for offsets to be on the disk. One thread at a time serves them."""
 
@@ -28,7 +37,8 @@ class SyncQueue:
         self._reach = reach
         self._lock = threading.Lock()
         self._free = threading.Condition(self._lock)
-        self._pending: list[tuple[int, OnSynced]] = []
+        self._pending: list[_Waiting] = []
+        self._cuts: list[int] = []  # where the log was truncated
         self._server: threading.Thread | None = None
         self._is_calling = False  # the server is done with its sync, and calls callbacks
         self._is_added = False  # to the pool, and not yet served
@@ -44,7 +54,13 @@ class SyncQueue:
             if not self._is_added:
                 sync_pool().add(self)
                 self._is_added = True
-            self._pending.append((offset, done))
+            self._pending.append(_Waiting(offset, done, len(self._cuts)))
+
+    def lower(self, offset: int) -> None:
+        """Note that the log was truncated at ``offset``: callbacks that wait for more get an error, even if
+        other records have taken the offsets by then."""
+        with self._lock:
+            self._cuts.append(offset)
 
     def serve(self) -> bool:
         """Sync once and call the callbacks that this serves; return whether others came meanwhile."""
@@ -68,8 +84,8 @@ class SyncQueue:
                 has_more = self._is_added
         return has_more
 
-    def _answer(self, taken: list[tuple[int, OnSynced]]) -> None:
-        furthest = max(offset for offset, _ in taken)
+    def _answer(self, taken: list[_Waiting]) -> None:
+        furthest = max(each.offset for each in taken)
         failure = self._failure(furthest)
         with self._lock:
             if self._server is threading.current_thread():
@@ -77,11 +93,15 @@ class SyncQueue:
                 self._free.notify_all()
         _here.depth = _depth() + 1
         try:
-            for offset, done in taken:
-                # What failed for one may be on the disk for another: the log may have been truncated between.
-                own = failure if failure is None or offset == furthest else self._failure(offset)
+            for each in taken:
+                own = failure
+                if failure is not None and each.offset != furthest:
+                    # What failed for one may be on the disk for another, below where the log was truncated.
+                    own = self._failure(each.offset)
+                if own is None and each.cuts < len(self._cuts):
+                    own = self._truncated(each)
                 try:
-                    done(own)
+                    each.done(own)
                 except BaseException as error:  # noqa: BLE001  # of one caller: the others wait, too
                     report_error(error)
         finally:
@@ -92,6 +112,10 @@ class SyncQueue:
         self._server = None
         self._is_calling = False
         self._free.notify_all()
+
+    def _truncated(self, waiting: _Waiting) -> OffsetOutOfRangeError | None:
+        end = min(self._cuts[waiting.cuts :])
+        return OffsetOutOfRangeError(waiting.offset - 1, 0, end) if end < waiting.offset else None
 
     def _failure(self, offset: int) -> StratalogError | None:
         try:

@@ -57,6 +57,7 @@ def _truncate_end(state: LogState, offset: int) -> None:
     state.epochs.truncate_from_end(offset)
     state.recovery_point = min(state.recovery_point, offset)
     state.commit.lower(offset)
+    state.sync_queue.lower(offset)
     log_start = min(offset, view.log_start)
     high_watermark = min(view.high_watermark, offset)
     _rebuild_producers(state, [*before, active], log_start, offset)
@@ -107,6 +108,7 @@ def _start_over(state: LogState, offset: int, log_start: int) -> None:
     state.producers.map_end_offset = offset
     state.recovery_point = min(state.recovery_point, offset)
     state.commit.lower(offset)
+    state.sync_queue.lower(0)  # every record is gone, also if the log goes on at a higher offset
     state.commit.raise_to(offset)  # nothing lies below it
     state.replace_segments(
         changed,

@@ -110,7 +110,8 @@ class LogAppender(OpenLog):
 
     def when_synced(self, offset: int, done: OnSynced) -> None:
         """Call ``done`` from another thread when everything below ``offset`` is on the disk, or with the
-        error that prevents it. If the log is closed first, the closing thread syncs and makes the call.
+        error that prevents it. If the log is closed first, the closing thread syncs and makes the call. If
+        the log is truncated below ``offset`` first, the error is OffsetOutOfRangeError.
 
         This is for the broker, whose loop must not wait for a disk. Nothing in the library calls it yet.
         """
