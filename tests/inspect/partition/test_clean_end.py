@@ -285,3 +285,34 @@ def test_raised_offset_is_refused_beside_an_index_that_cannot_be_read(root):
     index.mkdir()
     with pytest.raises(CorruptionError, match=REASON):
         offsets_of(root)
+
+
+def open_partition(root):
+    with stratalog.open(str(root)) as logs:
+        logs.partition("orders", 0)
+
+
+@pytest.mark.parametrize("way", ["scan", "open"])
+def test_advice_for_a_folder_that_was_copied_without_its_log_directory(root, way):
+    """The recovery point is of an earlier state: the last batch is sound, and a gap before it is legal."""
+    raise_offset(root)  # stands for a log that was compacted elsewhere
+    ways = {"scan": offsets_of, "open": open_partition}
+    with pytest.raises(CorruptionError, match=REASON) as caught:
+        ways[way](root)
+    advice = caught.value.advice or ""
+    restore, copied = advice.split(
+        "; or, if the folder was written or copied without its log directory, "
+    )
+    assert "restore the segment" in restore
+    assert ("on_damage='cut'" in restore) == (way == "open")
+    assert "on_damage='cut'" not in copied
+    assert "remove the line of the partition from recovery-point-offset-checkpoint" in copied
+    checkpoint = root / "recovery-point-offset-checkpoint"
+    version, count, *lines = checkpoint.read_text().splitlines()
+    kept = [line for line in lines if not line.startswith("orders 0 ")]
+    assert len(kept) == int(count) - 1
+    checkpoint.write_text("\n".join([version, str(len(kept)), *kept, ""]))
+    found = [*range(END - 3), *range(RAISED + END - 3, RAISED + END)]
+    assert offsets_of(root) == found
+    with stratalog.open(str(root)) as logs:
+        assert [record.offset for record in logs.read("orders").records()] == found

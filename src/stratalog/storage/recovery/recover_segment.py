@@ -23,7 +23,12 @@ from stratalog.storage.replace.split import split_segment
 from stratalog.storage.replace.swap import rename_deleted
 from stratalog.storage.segment.abandoned import is_blank
 from stratalog.storage.segment.activate import overwrite
-from stratalog.storage.segment.clean_end import find_excess, last_batch_at
+from stratalog.storage.segment.clean_end import (
+    RESTORE_ADVICE,
+    STALE_POINT_ADVICE,
+    find_excess,
+    last_batch_at,
+)
 from stratalog.storage.segment.log_file import LogFile, Window
 from stratalog.storage.segment.scan import SegmentScan, scan_segment
 from stratalog.storage.segment.sealed import SealedSegment
@@ -34,6 +39,9 @@ from stratalog.storage.segment.txn_index import AbortedTxn, encode_entry
 __all__ = ["SegmentRecovery", "SplitError"]
 
 _CHECK = Check.CRC | Check.ORDER
+_CUT_LAST_BATCH = (
+    "open with on_damage='cut' to truncate its last batch, which is kept in a *.cut file"
+)
 
 
 class SplitError(Exception):
@@ -148,15 +156,14 @@ class SegmentRecovery:
             error = find_excess(path, last, self._options.clean_end)
             if error is None:
                 return None
-            reason, detail, advice = error.reason, error.detail, f"{error.advice}, or"
+            reason, detail = error.reason, error.detail
+            # Truncating is wrong advice for a log whose recovery point is not its own: that comes last.
+            advice = f"{RESTORE_ADVICE}, or {_CUT_LAST_BATCH}; {STALE_POINT_ADVICE}"
         elif found.next_offset > behind[0].base_offset:
             reason, detail = "segment_overlap", _overlap(found, behind[0].base_offset)
-            advice = "restore the segment from a copy, or"
+            advice = f"restore the segment from a copy, or {_CUT_LAST_BATCH}"
         else:
             return None
-        advice += (
-            " open with on_damage='cut' to truncate its last batch, which is kept in a *.cut file"
-        )
         return DamagedLogError(reason, detail, position=position, path=path, advice=advice)
 
     def _cut_last_batch(

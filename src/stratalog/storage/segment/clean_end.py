@@ -3,8 +3,8 @@
 No CRC covers the base offset of a batch. If a flipped bit raises that of the very last batch, nothing follows
 that could contradict it, and a gap before a batch is legal. After a clean shutdown the directory contradicts
 it: while ``.kafka_cleanshutdown`` exists, ``recovery-point-offset-checkpoint`` has the log end offset of each
-partition. A process that writes removes the marker before it opens a log, so a log beside a running writer is
-never compared.
+partition. A process that writes removes the marker before it opens a log, so the log of a running writer
+is never compared.
 """
 
 from __future__ import annotations
@@ -21,10 +21,24 @@ from stratalog.storage.segment.batch_at import offsets_behind
 from stratalog.storage.segment.log_file import LogFile
 from stratalog.types import TopicPartition
 
-__all__ = ["CleanEnd", "CleanEnds", "LastBatch", "find_excess", "is_still_clean", "last_batch_at"]
+__all__ = [
+    "RESTORE_ADVICE",
+    "STALE_POINT_ADVICE",
+    "CleanEnd",
+    "CleanEnds",
+    "LastBatch",
+    "find_excess",
+    "is_still_clean",
+    "last_batch_at",
+]
 
-_ADVICE: Final = (
+#: What to do if the offset is wrong, and if it is the recovery point that is not of this log.
+RESTORE_ADVICE: Final = (
     "compare the last batch with a replica or a backup, and restore the segment if it differs"
+)
+STALE_POINT_ADVICE: Final = (
+    "or, if the folder was written or copied without its log directory, remove the line of the "
+    f"partition from {RECOVERY_CHECKPOINT}, and lower the count in its second line by one"
 )
 
 
@@ -71,7 +85,11 @@ def find_excess(path: str, last: LastBatch, recovery_point: int | None) -> Corru
         "offset of the batch, which no CRC covers, is wrong"
     )
     return CorruptionError(
-        "end_beyond_recovery_point", detail, position=last.position, path=path, advice=_ADVICE
+        "end_beyond_recovery_point",
+        detail,
+        position=last.position,
+        path=path,
+        advice=f"{RESTORE_ADVICE}; {STALE_POINT_ADVICE}",
     )
 
 
