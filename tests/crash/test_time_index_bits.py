@@ -151,5 +151,5 @@ def test_no_bit_of_a_time_index_loses_records(record_property: Counted) -> None:
 @pytest.mark.proof
 @pytest.mark.timeout(1800)
 def test_no_bit_of_a_time_index_loses_records_at_any_time(record_property: Counted) -> None:
-    """Over eight bits in a row, every reader is asked for every time."""
-    sweep(record_property, lambda number, asked: asked[number % 8 :: 8])
+    """Over sixteen bits in a row, every reader is asked for every time."""
+    sweep(record_property, lambda number, asked: asked[number % 16 :: 16])
