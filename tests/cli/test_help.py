@@ -92,3 +92,16 @@ def check_example(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     done = run_pipe(line)
     assert (done.code, "Traceback" in done.err) == (0, False), done.err
     assert done.out or "--out" in line
+
+
+@pytest.mark.parametrize(
+    ("bounds", "words", "found"),
+    [(":+10", ":+10 (first ten)", range(10)), ("-10", "-10 (last ten)", range(10, 20))],
+)
+def test_ranges_that_the_help_names_are_what_it_says(tmp_path, bounds, words, found):
+    with stratalog.open(tmp_path / "logs") as logs:
+        logs.create("t")
+        logs.append("t", [str(n) for n in range(20)])
+    assert words in " ".join(run("cat", "--help").out.decode().split())
+    done = run("cat", tmp_path / "logs", "--offsets", bounds, "--columns", "offset")
+    assert [row["offset"] for row in done.rows()] == list(found)

@@ -582,3 +582,15 @@ def test_command_brings_in_nothing_heavy(tmp_path):
         [sys.executable, "-c", program], input=b"x\n", capture_output=True, check=True, timeout=60
     )
     assert done.stdout.splitlines()[1:] == [b"t,0,1,0,0", b""]
+
+
+def test_no_warning_about_a_topic_that_is_what_the_options_ask_for(tmp_path):
+    for _ in range(2):
+        done = produce("x\n", tmp_path, "-t", "t", "--partitions", "2", "-c", "retention.ms=-1")
+        assert (done.code, done.err) == (0, "")
+
+
+def test_json_that_is_nested_too_deeply_is_one_line(tmp_path):
+    done = produce('{"value": ' + "[" * 100_000 + "\n", tmp_path, "-t", "t", "-i", "ndjson")
+    assert done.code == 2
+    assert done.err == "stratalog: line 1: not a record: the JSON is nested too deeply\n"

@@ -49,6 +49,25 @@ def open_log(disk: MemoryFileSystem, **how: Any) -> PartitionLog:
     return PartitionLog.open(FOLDER, CONFIG, clock=disk.clock, **how)
 
 
+Step = Callable[[MemoryFileSystem, Facts[list[int]]], None]
+
+
+def explored(swap: Step, load: Step, *, seed: int) -> Explorer[list[int]]:
+    """Cut the power at every step of a swap, and of the loads after it."""
+    explorer = Explorer(
+        swap,
+        load,
+        seed=fresh(seed),
+        states_per_point=sized(3, 6 * SCALE),
+        depth=2,
+        nested_points=sized(1, 3),
+        nested_states=1,
+        start=disk,
+    ).run()
+    assert explorer.points > 20
+    return explorer
+
+
 def lowest(header: BatchHeader) -> bool:
     """Only records of the first old segment: the swap must cover segments of which nothing is kept."""
     return header.base_offset % 5 == 0 and header.base_offset < 10
@@ -104,17 +123,7 @@ def test_a_swap_is_safe_at_every_step(
         stages = (".cleaned", ".swap")
         assert not [path for path in file_system.paths() if path.endswith(stages)]
 
-    explorer = Explorer(
-        swap,
-        load,
-        seed=fresh(11),
-        states_per_point=sized(3, 6 * SCALE),
-        depth=2,
-        nested_points=sized(1, 3),
-        nested_states=1,
-        start=disk,
-    ).run()
-    assert explorer.points > 20
+    explorer = explored(swap, load, seed=11)
     record_property("counted: simulated power cuts around a swap, nothing lost", explorer.crashes)
 
 
@@ -184,17 +193,7 @@ def explore_kept(
         stages = (".cleaned", ".swap")
         assert not [path for path in file_system.paths() if path.endswith(stages)]
 
-    explorer = Explorer(
-        swap,
-        load,
-        seed=fresh(12),
-        states_per_point=sized(3, 6 * SCALE),
-        depth=2,
-        nested_points=sized(1, 3),
-        nested_states=1,
-        start=disk,
-    ).run()
-    assert explorer.points > 20
+    explorer = explored(swap, load, seed=12)
     record_property(
         "counted: simulated power cuts around two swaps, nothing lost", explorer.crashes
     )

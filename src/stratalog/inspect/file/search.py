@@ -176,8 +176,8 @@ class SegmentSearch:
         """A batch up to which, itself included, everything is earlier than ``time_ms``; None where the
         time index proves nothing.
 
-        Entries are the largest time so far, with the offset that has it. The entries beside it must rise,
-        and the log must bear it out.
+        An entry has the largest time so far, and the offset that has it. Its neighbours must be in order,
+        and the log must confirm it.
         """
         entries = self.time_entries
         slot = slot_up_to(entries, TIMESTAMP_KEY, time_ms - 1)

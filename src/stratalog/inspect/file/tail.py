@@ -62,7 +62,7 @@ class SegmentTail:
     stat: FileStat | None = None
     #: What the file goes on with from here, where that is neither its end nor what a writer is at.
     damage: CorruptionError | None = field(default=None, compare=False)
-    #: What is left out behind the end, where damage is skipped.
+    #: What is left out after the end, if damage is skipped.
     skipped: SkippedDamage | None = field(default=None, compare=False)
 
 
