@@ -33,6 +33,8 @@ SANITIZED_TESTS: Final = (
     "tests/records/test_record_checks.py",
     "tests/records/test_index_rules.py",
     "tests/records/test_replay_rows.py",
+    "tests/records/test_offset_map.py",
+    "tests/records/test_batch_filter.py",
     "tests/records/test_compression.py",
     "tests/regressions",
     "tests/fuzz_smoke",

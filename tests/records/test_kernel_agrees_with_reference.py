@@ -93,7 +93,7 @@ def drive(kernel: Any, data: bytes, flags: int, **options: Any) -> list[Any]:
             seen.append((position, int(ending), int(reason), columns.rows, columns.used))
             if ending == Ending.END:
                 continue
-        seen.append((columns.expected, columns.skipped, plain(columns.take())))
+        seen.append((columns.expected, columns.skipped, columns.tombstones, plain(columns.take())))
         if ending != Ending.FULL:
             break
     return seen

@@ -13,6 +13,7 @@ from stratalog.records.layout import (
     Codec,
     Column,
     Ending,
+    FilterCount,
     IndexState,
     MatchState,
     MatchStop,
@@ -32,6 +33,7 @@ ENUMS: dict[str, type[IntEnum | IntFlag]] = {
     "MATCH_": MatchState,
     "STOP_": MatchStop,
     "CODEC_": Codec,
+    "FILTER_": FilterCount,
     "TYPE_": TimestampType,
 }
 

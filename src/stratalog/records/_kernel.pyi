@@ -53,6 +53,8 @@ class Columns:
     def rows(self) -> int: ...
     @property
     def used(self) -> int: ...
+    @property
+    def tombstones(self) -> int: ...
     def __init__(
         self,
         want: int,
@@ -63,6 +65,8 @@ class Columns:
         bytes_max: int = ...,
         bounds: tuple[int, int, int, int] | None = None,
         aborted: array[int] | None = None,
+        keep: memoryview | None = None,
+        tombstones: bool = True,
     ) -> None: ...
     def fill(
         self,
@@ -138,6 +142,22 @@ def encode_records(
 ) -> tuple[int, int, int, int, int, int]: ...
 def murmur2(data: _Buffer) -> int: ...
 def hash_keys(rows: Rows, partitions: int, out: memoryview) -> int: ...
+def siphash(seed: _Buffer, data: _Buffer) -> tuple[int, int]: ...
+def sort_offsets(offsets: memoryview) -> None: ...
+
+class LatestKeys:
+    @property
+    def count(self) -> int: ...
+    @property
+    def count_max(self) -> int: ...
+    @property
+    def keyless(self) -> int: ...
+    def __init__(self, seed: _Buffer, memory: int) -> None: ...
+    def note(self, rows: Rows, row: int = 0) -> tuple[int, int]: ...
+    def load(self, entries: _Buffer, entry: int = 0) -> int: ...
+    def spill(self, level: int) -> tuple[_Buffer, list[int]]: ...
+    def take_offsets(self) -> _Buffer: ...
+
 def write_batch_header(
     out: bytearray,
     at: int,
@@ -238,4 +258,141 @@ def match_entries(
     time_entries: _Buffer,
 ) -> tuple[int, int]: ...
 def replay_rows(rows: _Buffer, count: int, keep: _Buffer) -> int: ...
+def find_intact(
+    data: _Buffer,
+    position: int,
+    limit: int,
+    rest: int,
+    first_offset: int,
+    last_offset: int,
+    size_max: int = ...,
+    checked_max: int = ...,
+    *,
+    guarded: bool = False,
+) -> tuple[int, int, int, int]: ...
+def find_intact_v07(
+    data: _Buffer,
+    position: int,
+    limit: int,
+    rest: int,
+    size_max: int = ...,
+    checked_max: int = ...,
+) -> tuple[int, int, int, int]: ...
 def zero_run(data: _Buffer, start: int, end: int, *, guarded: bool = False) -> int: ...
+
+class OffsetMap:
+    latest_offset: int
+    @property
+    def records(self) -> int: ...
+    @property
+    def slots(self) -> int: ...
+    @property
+    def keys_max(self) -> int: ...
+    @property
+    def is_full(self) -> bool: ...
+    def __init__(self, memory_bytes: int, load_factor: float = 0.9) -> None: ...
+    def __len__(self) -> int: ...
+    def put(self, key: _Buffer, offset: int) -> bool: ...
+    def put_digest(self, digest: _Buffer, offset: int) -> bool: ...
+    def get(self, key: _Buffer) -> int: ...
+    def note(
+        self,
+        data: _Buffer,
+        position: int,
+        limit: int,
+        *,
+        first_offset: int = 0,
+        flags: int = 0,
+        expected: int = -1,
+        below: int = -1,
+        size_max: int = ...,
+        aborted: _Buffer | None = None,
+        guarded: bool = False,
+    ) -> tuple[int, int, int, int]: ...
+    def note_batch(
+        self,
+        data: _Buffer,
+        position: int,
+        limit: int,
+        payload: _Buffer,
+        *,
+        first_offset: int = 0,
+        flags: int = 0,
+        expected: int = -1,
+    ) -> tuple[int, int, int, int]: ...
+
+class KeyDigests:
+    def __init__(self, rows_max: int = ...) -> None: ...
+    def __len__(self) -> int: ...
+    def note(
+        self,
+        data: _Buffer,
+        position: int,
+        limit: int,
+        *,
+        flags: int = 0,
+        expected: int = -1,
+        size_max: int = ...,
+        aborted: _Buffer | None = None,
+        guarded: bool = False,
+    ) -> tuple[int, int, int, int]: ...
+    def note_batch(
+        self,
+        data: _Buffer,
+        position: int,
+        limit: int,
+        payload: _Buffer,
+        *,
+        flags: int = 0,
+        expected: int = -1,
+    ) -> tuple[int, int, int, int]: ...
+    def take(self) -> tuple[_Buffer, _Buffer, _Buffer]: ...
+    def take_events(self) -> list[tuple[int, int, bool]]: ...
+
+class BatchFilter:
+    @property
+    def expected(self) -> int: ...
+    @property
+    def used(self) -> int: ...
+    @property
+    def counts(self) -> list[int]: ...
+    def __init__(
+        self,
+        newest: OffsetMap | None = None,
+        *,
+        drop: _Buffer | None = None,
+        erases: bool = False,
+        latest_offset: int | None = None,
+        now: int = 0,
+        delete_retention: int = 0,
+        flags: int = 0,
+        size_max: int = ...,
+        round_end: int | None = None,
+        last_batches: _Buffer | None = None,
+        bytes_max: int = ...,
+    ) -> None: ...
+    def begin_segment(
+        self,
+        expected: int,
+        below: int | None = None,
+        *,
+        aborted: _Buffer | None = None,
+        keeps_legacy_deletes: bool = True,
+    ) -> None: ...
+    def filter(
+        self, data: _Buffer, position: int, limit: int, *, guarded: bool = False
+    ) -> tuple[int, int, int]: ...
+    def filter_batch(
+        self,
+        data: _Buffer,
+        position: int,
+        limit: int,
+        payload: _Buffer,
+        *,
+        discards: bool = False,
+        keeps_header: bool = False,
+        is_marker_of_none: bool = False,
+    ) -> tuple[int, int, int, bytes | None, tuple[int, int, int, int, int, int] | None]: ...
+    def put(self, data: _Buffer) -> None: ...
+    def take(self) -> _Buffer: ...
+    def take_events(self) -> list[tuple[int, bool]]: ...

@@ -18,7 +18,7 @@ from cpython.bytearray cimport (
     PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_GET_SIZE, PyByteArray_Resize,
 )
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from stratalog.records._layout cimport *
@@ -31,6 +31,11 @@ cdef extern from "_crc.h" nogil:
 cdef extern from "_guard.h" nogil:
     int stratalog_guarded(const uint8_t* start, size_t size, void (*work)(void*) noexcept nogil,
                           void* argument)
+
+cdef extern from "_md5.h" nogil:
+    enum:
+        MD5_LANES "STRATALOG_MD5_LANES"
+    void stratalog_md5_some(const uint8_t** data, const int64_t* sizes, int count, uint8_t* digests)
 
 ctypedef const uint8_t* Cursor
 
@@ -88,7 +93,14 @@ include "_kernel_v07.pxi"
 include "_kernel_columns.pxi"
 include "_kernel_encode.pxi"
 include "_kernel_hash.pxi"
+include "_kernel_latest.pxi"
 include "_kernel_check.pxi"
+include "_kernel_search.pxi"
 include "_kernel_index.pxi"
 include "_kernel_entries.pxi"
 include "_kernel_lookup.pxi"
+include "_kernel_keyed.pxi"
+include "_kernel_offset_map.pxi"
+include "_kernel_digests.pxi"
+include "_kernel_rebuild.pxi"
+include "_kernel_filter.pxi"

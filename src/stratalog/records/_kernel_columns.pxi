@@ -48,6 +48,8 @@ cdef void expect_sizes(Sink* s, size_t rows, size_t used) noexcept:
 cdef enum:
     ABORTED_WIDTH = 3
 
+cdef int64_t NOTHING_KEPT = -1  # where there is no offset to keep, this is pointed at and not read
+
 
 cdef struct Decoding:
     Sink sink
@@ -62,24 +64,24 @@ cdef struct Decoding:
     int64_t skipped
 
 
-cdef bint is_aborted(const Decoding* d, const Header* h) noexcept nogil:
-    """Whether a batch belongs to one of the transactions that are left out."""
+cdef bint in_aborted(const int64_t* aborted, int64_t count, const Header* h) noexcept nogil:
+    """Whether a batch belongs to one of ``count`` transactions that are left out."""
     cdef int64_t low = -1
-    cdef int64_t high = d.aborted_count - 1
+    cdef int64_t high = count - 1
     cdef int64_t middle
     cdef const int64_t* txn
-    if h.magic != 2 or h.attributes & TRANSACTIONAL_MASK == 0 or h.attributes & CONTROL_MASK:
+    if count == 0 or h.magic != 2 or h.attributes & TRANSACTIONAL_MASK == 0 or is_control(h):
         return False
     while low < high:
         middle = low + (high - low + 1) // 2
-        txn = d.aborted + middle * ABORTED_WIDTH
+        txn = aborted + middle * ABORTED_WIDTH
         if txn[0] < h.producer_id or (txn[0] == h.producer_id and txn[1] <= h.last_offset):
             low = middle
         else:
             high = middle - 1
     if low < 0:
         return False
-    txn = d.aborted + low * ABORTED_WIDTH
+    txn = aborted + low * ABORTED_WIDTH
     return txn[0] == h.producer_id and h.last_offset < txn[2]
 
 
@@ -89,6 +91,17 @@ cdef inline bint needs_crc_to_skip(const Decoding* d, const Header* h) noexcept 
     if h.magic < 2 or h.last_offset < d.bounds.first:
         return True
     return d.expected <= d.bounds.last and d.bounds.last < h.base_offset
+
+
+cdef inline bint holds_nothing_to_keep(Decoding* d, const Header* h) noexcept nogil:
+    """Whether the header alone tells that no record of this batch is among those to keep."""
+    cdef Bounds* bounds = &d.bounds
+    cdef bint is_wrapper = h.count < 0  # what that holds, only its contents tell
+    if bounds.keep == NULL:
+        return False
+    bounds.keep_at = seek_keep(bounds, bounds.keep_at, d.expected if is_wrapper else h.base_offset)
+    return not is_wrapper and (
+        bounds.keep_at == bounds.keep_count or bounds.keep[bounds.keep_at] > h.last_offset)
 
 
 cdef struct Fill:
@@ -107,6 +120,7 @@ cdef void fill_columns(void* argument) noexcept nogil:
     cdef Decoding* d = f.d
     cdef Sink* s = &d.sink
     cdef Header h
+    cdef bint is_outside
     while True:
         f.ending = parse_header(f.p, f.end, f.size_max, &h, &f.reason)
         if f.ending != GOES_ON:
@@ -119,8 +133,10 @@ cdef void fill_columns(void* argument) noexcept nogil:
             f.ending = ENDING_CORRUPT
             f.reason = REASON_OFFSET_ORDER
             return
-        if outside(&d.bounds, &h):
-            if d.flags & CHECK_CRC and needs_crc_to_skip(d, &h) and not crc_matches(&h):
+        is_outside = outside(&d.bounds, &h)
+        if is_outside or holds_nothing_to_keep(d, &h):
+            if (d.flags & CHECK_CRC and (not is_outside or needs_crc_to_skip(d, &h))
+                    and not crc_matches(&h)):
                 f.ending = ENDING_CORRUPT
                 f.reason = REASON_CRC_MISMATCH
                 return
@@ -136,12 +152,12 @@ cdef void fill_columns(void* argument) noexcept nogil:
             f.ending = ENDING_CORRUPT
             f.reason = REASON_CRC_MISMATCH
             return
-        if h.magic == 2 and h.attributes & CONTROL_MASK and not d.flags & INCLUDE_CONTROL:
+        if is_control(&h) and not d.flags & INCLUDE_CONTROL:
             # Only now: a flipped bit must not hide records by calling them control records.
             d.expected = after(&h)
             f.p += h.size
             continue
-        if d.aborted_count and is_aborted(d, &h):
+        if in_aborted(d.aborted, d.aborted_count, &h):
             d.expected = after(&h)
             f.p += h.size
             continue
@@ -163,14 +179,17 @@ cdef class Columns:
     ``bounds`` are the first and last offset and the first and last timestamp, all inclusive. With
     ``views`` keys and values become 16-byte views into the buffers they were decoded from, which
     the caller numbers. ``aborted`` are transactions that are left out, three integers each (producer
-    id, first offset, offset of the marker), in order.
+    id, first offset, offset of the marker), in order. ``keep`` are the offsets, in order, of the only
+    records that are wanted, of these only ones with a value unless ``tombstones``.
     """
 
     cdef Decoding d
     cdef const int64_t[::1] aborted
+    cdef const int64_t[::1] keep
 
     def __cinit__(self, int want, int flags=0, *, bint views=False, int64_t rows_max=65536,
-                  int64_t bytes_max=8 << 20, bounds=None, aborted=None):
+                  int64_t bytes_max=8 << 20, bounds=None, aborted=None, keep=None,
+                  bint tombstones=True):
         self.d.sink.want = want
         self.d.sink.views = views
         self.d.flags = flags
@@ -189,6 +208,11 @@ cdef class Columns:
             self.aborted = aborted
             self.d.aborted = &self.aborted[0]
             self.d.aborted_count = self.aborted.shape[0] // ABORTED_WIDTH
+        if keep is not None:
+            self.keep = keep
+            self.d.bounds.keep = &self.keep[0] if len(keep) else &NOTHING_KEPT
+            self.d.bounds.keep_count = self.keep.shape[0]
+            self.d.bounds.without_tombstones = not tombstones
         expect_sizes(&self.d.sink, min(max(rows_max, 1), 1 << 16), min(max(bytes_max, 1), 8 << 20))
 
     def __dealloc__(self):
@@ -227,8 +251,13 @@ cdef class Columns:
 
     @property
     def skipped(self):
-        """Batches that the bounds left out by their header."""
+        """Batches that the bounds, or the offsets to keep, left out by their header."""
         return self.d.skipped
+
+    @property
+    def tombstones(self):
+        """Records without a value that were among those to keep, and were left out."""
+        return self.d.sink.tombstones
 
     def fill(self, const uint8_t[::1] data not None, Py_ssize_t position, Py_ssize_t limit, *,
              int64_t size_max=0x7FFFFFFF, int64_t position_base=0, int buffer_index=0,

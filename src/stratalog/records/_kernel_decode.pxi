@@ -5,6 +5,44 @@ cdef inline bint within(const Bounds* bounds, int64_t offset, int64_t timestamp)
             and bounds.first_time <= timestamp <= bounds.last_time)
 
 
+cdef int64_t seek_keep(const Bounds* bounds, int64_t at, int64_t offset) noexcept nogil:
+    """The first of the offsets to keep that is not below ``offset``. Most often it is near ``at``."""
+    cdef const int64_t* keep = bounds.keep
+    cdef int64_t low, middle, step = 1, high = at
+    if at > 0 and keep[at - 1] >= offset:
+        high = 0
+    low = high
+    while high < bounds.keep_count and keep[high] < offset:
+        low = high + 1
+        high += step
+        step *= 2
+    if high > bounds.keep_count:
+        high = bounds.keep_count
+    while low < high:
+        middle = low + (high - low) // 2
+        if keep[middle] < offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+cdef inline bint is_kept(Sink* s, const Bounds* bounds, int64_t* at, int64_t offset, int64_t timestamp,
+                         int64_t value_size) noexcept nogil:
+    """Whether a record is wanted. ``at`` is where its offset is looked for among those to keep."""
+    if not within(bounds, offset, timestamp):
+        return False
+    if bounds.keep == NULL:
+        return True
+    at[0] = seek_keep(bounds, at[0], offset)
+    if at[0] == bounds.keep_count or bounds.keep[at[0]] != offset:
+        return False
+    if value_size < 0 and bounds.without_tombstones:
+        s.tombstones += 1
+        return False
+    return True
+
+
 cdef int decode_records(Sink* s, const Header* h, Cursor p, Cursor limit,
                         const Bounds* bounds) noexcept nogil:
     """record := varint length, int8 attributes, varlong timestamp delta, varint offset delta,
@@ -14,6 +52,7 @@ cdef int decode_records(Sink* s, const Header* h, Cursor p, Cursor limit,
     cdef Cursor value
     cdef int64_t length, timestamp, delta, key_size, value_size, offset, i
     cdef int64_t delta_max = h.last_offset - h.base_offset
+    cdef int64_t at = bounds.keep_at
     cdef bint append_time = h.attributes & APPEND_TIME_MASK != 0
     cdef bint keep
     cdef bint keep_headers = s.want & WANT_HEADERS != 0
@@ -48,7 +87,7 @@ cdef int decode_records(Sink* s, const Header* h, Cursor p, Cursor limit,
             return REASON_OFFSET_DELTA_RANGE
         offset = h.base_offset + delta
         timestamp = h.max_timestamp if append_time else wrapping_add(h.base_timestamp, timestamp)
-        keep = within(bounds, offset, timestamp)
+        keep = is_kept(s, bounds, &at, offset, timestamp, value_size)
         p = take_headers(s, p, end, keep and keep_headers, &reason)
         if p == NULL:
             return reason
@@ -66,6 +105,7 @@ cdef int decode_message(Sink* s, Chunk* chunk, Cursor p, Cursor limit, int64_t o
                         int64_t timestamp, const Bounds* bounds) noexcept nogil:
     """body := int32 key size (-1 null), key, int32 value size (-1 null), value"""
     cdef int64_t key_size, value_size
+    cdef int64_t at = bounds.keep_at
     cdef Cursor key
     if limit - p < 8:
         return REASON_FIELD_LENGTH
@@ -80,7 +120,7 @@ cdef int decode_message(Sink* s, Chunk* chunk, Cursor p, Cursor limit, int64_t o
         return REASON_FIELD_LENGTH
     if p + (value_size if value_size > 0 else 0) != limit:
         return REASON_RECORD_TRAILING_BYTES
-    if within(bounds, offset, timestamp):
+    if is_kept(s, bounds, &at, offset, timestamp, value_size):
         put_record(chunk, s, offset, timestamp, key, key_size, p, value_size)
         if chunk.count == CHUNK:
             put_chunk(s, chunk)
@@ -119,37 +159,51 @@ cdef int inner_offsets(Cursor p, Cursor limit, int64_t* first, int64_t* last,
     return REASON_NONE if messages[0] else REASON_EMPTY_WRAPPER
 
 
-cdef int decode_message_set(Sink* s, Header* wrapper, Cursor p, Cursor limit, int flags,
-                            int64_t expected, const Bounds* bounds) noexcept nogil:
-    """The messages inside a wrapper. Magic 0 keeps absolute offsets; magic 1 counts from zero and
-    the wrapper has the last one's offset. Where the wrapper has append time, so have they all."""
-    cdef Header inner
-    cdef Chunk chunk
-    cdef int64_t first = 0, last = 0, shift = 0, messages = 0, offset, timestamp
-    cdef int reason = inner_offsets(p, limit, &first, &last, &messages)
+cdef int place_wrapper(Header* wrapper, Cursor p, Cursor limit, int flags, int64_t expected,
+                       int64_t* last, int64_t* shift) noexcept nogil:
+    """Find the offsets and the count of the messages inside a wrapper, for its header. ``last`` is the last
+    offset as it stands inside, ``shift`` what must be added to each of them."""
+    cdef int64_t first = 0, messages = 0
+    cdef int reason
+    last[0] = 0
+    shift[0] = 0
+    reason = inner_offsets(p, limit, &first, last, &messages)
     if reason != REASON_NONE:
         return reason
-    if not reserve(s, messages, limit - p):
-        return NO_MEMORY
-    chunk.count = 0
-    chunk.limit = limit
     if wrapper.magic == 1:
         if wrapper.last_offset != 0:  # some producers left it 0: the inner offsets then stand
-            if wrapper.last_offset < last:
+            if wrapper.last_offset < last[0]:
                 return REASON_WRAPPER_OFFSET
-            shift = wrapping_subtract(wrapper.last_offset, last)  # checked below: last may be negative
-    elif wrapper.last_offset != 0 and wrapper.last_offset != last and flags & CHECK_ORDER:
+            shift[0] = wrapping_subtract(wrapper.last_offset, last[0])  # checked below: may be negative
+    elif wrapper.last_offset != 0 and wrapper.last_offset != last[0] and flags & CHECK_ORDER:
         return REASON_WRAPPER_OFFSET
-    if last < 0 or first < 0 or first > last:
+    if last[0] < 0 or first < 0 or first > last[0]:
         return REASON_OFFSET_RANGE
-    wrapper.base_offset = first + shift
-    wrapper.last_offset = last + shift  # where the wrapper's own was 0, it is known only now
+    wrapper.base_offset = first + shift[0]
+    wrapper.last_offset = last[0] + shift[0]  # where the wrapper's own was 0, it is known only now
     wrapper.count = messages
     if expected >= 0:
         if flags & CHECK_ORDER and wrapper.base_offset < expected:
             return REASON_OFFSET_ORDER
         if flags & CHECK_CONTIGUOUS and wrapper.base_offset != expected:
             return REASON_OFFSET_GAP
+    return REASON_NONE
+
+
+cdef int decode_message_set(Sink* s, Header* wrapper, Cursor p, Cursor limit, int flags,
+                            int64_t expected, const Bounds* bounds) noexcept nogil:
+    """The messages inside a wrapper. Magic 0 keeps absolute offsets; magic 1 counts from zero and
+    the wrapper has the last one's offset. Where the wrapper has append time, so have they all."""
+    cdef Header inner
+    cdef Chunk chunk
+    cdef int64_t last, shift, offset, timestamp
+    cdef int reason = place_wrapper(wrapper, p, limit, flags, expected, &last, &shift)
+    if reason != REASON_NONE:
+        return reason
+    if not reserve(s, wrapper.count, limit - p):
+        return NO_MEMORY
+    chunk.count = 0
+    chunk.limit = limit
     while p < limit:
         inner.start = p
         inner.size = get32(p + SIZE_AT) + LOG_OVERHEAD

@@ -399,6 +399,25 @@ def encode_records(bytearray out not None, Rows rows not None, int64_t row, int6
     return e.row, e.base_offset, e.last_delta, e.base_timestamp, e.max_timestamp, reason
 
 
+cdef void write_header(uint8_t* p, const Header* h, int64_t size) noexcept nogil:
+    """Write the header of a batch of magic 2 over the first bytes of a batch of ``size`` bytes."""
+    put64(p + OFFSET_AT, h.base_offset)
+    put32(p + SIZE_AT, size - LOG_OVERHEAD)
+    put32(p + LEADER_EPOCH_AT, h.leader_epoch)
+    p[MAGIC_AT] = 2
+    p[ATTRIBUTES_AT] = <uint8_t>(h.attributes >> 8)
+    p[ATTRIBUTES_AT + 1] = <uint8_t>h.attributes
+    put32(p + LAST_OFFSET_DELTA_AT, wrapping_subtract(h.last_offset, h.base_offset))
+    put64(p + BASE_TIMESTAMP_AT, h.base_timestamp)
+    put64(p + MAX_TIMESTAMP_AT, h.max_timestamp)
+    put64(p + PRODUCER_ID_AT, h.producer_id)
+    p[PRODUCER_EPOCH_AT] = <uint8_t>(h.producer_epoch >> 8)
+    p[PRODUCER_EPOCH_AT + 1] = <uint8_t>h.producer_epoch
+    put32(p + BASE_SEQUENCE_AT, h.base_sequence)
+    put32(p + RECORD_COUNT_AT, h.count)
+    put32(p + CRC_AT, stratalog_crc32c(0, p + CRC_FROM, size - CRC_FROM))
+
+
 def write_batch_header(bytearray out not None, Py_ssize_t at, int64_t base_offset,
                        int32_t leader_epoch, int16_t attributes, int32_t last_offset_delta,
                        int64_t base_timestamp, int64_t max_timestamp, int64_t producer_id,
@@ -407,25 +426,22 @@ def write_batch_header(bytearray out not None, Py_ssize_t at, int64_t base_offse
     follows in ``out``. Its size and its CRC are made here."""
     cdef Py_ssize_t size = PyByteArray_GET_SIZE(out) - at
     cdef uint8_t* p
+    cdef Header h
     if at < 0 or size < BATCH_HEADER_SIZE or size - LOG_OVERHEAD > INT32_MAX:
         raise ValueError("no room for a header, or a batch of 2 GiB")
+    h.base_offset = base_offset
+    h.leader_epoch = leader_epoch
+    h.attributes = attributes
+    h.last_offset = wrapping_add(base_offset, last_offset_delta)
+    h.base_timestamp = base_timestamp
+    h.max_timestamp = max_timestamp
+    h.producer_id = producer_id
+    h.producer_epoch = producer_epoch
+    h.base_sequence = base_sequence
+    h.count = record_count
     p = <uint8_t*>PyByteArray_AS_STRING(out) + at
     with nogil:
-        put64(p + OFFSET_AT, base_offset)
-        put32(p + SIZE_AT, size - LOG_OVERHEAD)
-        put32(p + LEADER_EPOCH_AT, leader_epoch)
-        p[MAGIC_AT] = 2
-        p[ATTRIBUTES_AT] = <uint8_t>(attributes >> 8)
-        p[ATTRIBUTES_AT + 1] = <uint8_t>attributes
-        put32(p + LAST_OFFSET_DELTA_AT, last_offset_delta)
-        put64(p + BASE_TIMESTAMP_AT, base_timestamp)
-        put64(p + MAX_TIMESTAMP_AT, max_timestamp)
-        put64(p + PRODUCER_ID_AT, producer_id)
-        p[PRODUCER_EPOCH_AT] = <uint8_t>(producer_epoch >> 8)
-        p[PRODUCER_EPOCH_AT + 1] = <uint8_t>producer_epoch
-        put32(p + BASE_SEQUENCE_AT, base_sequence)
-        put32(p + RECORD_COUNT_AT, record_count)
-        put32(p + CRC_AT, stratalog_crc32c(0, p + CRC_FROM, size - CRC_FROM))
+        write_header(p, &h, size)
 
 
 def encode_messages(bytearray out not None, Rows rows not None, int64_t row, int64_t row_end,

@@ -137,6 +137,10 @@ cdef int parse_message_header(Cursor start, Header* h) noexcept nogil:
     return REASON_NONE
 
 
+cdef inline bint is_control(const Header* h) noexcept nogil:
+    return h.magic == 2 and h.attributes & CONTROL_MASK != 0
+
+
 cdef inline bint crc_matches(const Header* h) noexcept nogil:
     if h.magic == 2:
         return stratalog_crc32c(0, h.start + CRC_FROM, h.size - CRC_FROM) == h.crc
@@ -299,6 +303,8 @@ cdef inline int check_header(const Header* h, int flags, int64_t expected) noexc
     cdef int reason = check_place(h, flags, expected)
     if reason == REASON_NONE and flags & CHECK_CRC and not crc_matches(h):
         return REASON_CRC_MISMATCH
+    if reason == REASON_NONE and flags & CHECK_RECORDS and h.codec == CODEC_NONE:
+        return check_content(h)
     return reason
 
 
@@ -310,9 +316,9 @@ cdef int take_batch(Walk* w, const Header* h) noexcept nogil:
     """Note one batch that was checked; GOES_ON, or why the walk stops in front of it."""
     if w.rows != NULL:
         write_row(w.rows + w.batches * ROW_WIDTH, h, w.base)
-    elif h.count < 0:
+    elif h.count < 0 or (w.flags & CHECK_RECORDS and h.codec != CODEC_NONE):
         return ENDING_COMPRESSED
-    elif h.magic == 2 and h.attributes & CONTROL_MASK:
+    elif is_control(h):
         w.control_records += h.count
     else:
         w.records += h.count
@@ -428,7 +434,8 @@ def count(const uint8_t[::1] data not None, Py_ssize_t position, Py_ssize_t limi
     """Count the records of ``data[position:limit]`` from headers alone.
 
     Answers (records, control records, batches, position reached, ending, reason, offset expected
-    next). COMPRESSED means a wrapper: only its contents tell how many messages it holds.
+    next). COMPRESSED means a wrapper: only its contents tell how many messages it holds; with
+    CHECK_RECORDS any compressed batch, which the caller is to decompress and check.
     """
     cdef Walk w = start_walk(data, position, limit, flags, expected, size_max)
     with nogil:

@@ -16,6 +16,7 @@ cdef struct Sink:
     int64_t rows
     int64_t timestamp_nulls
     int64_t header_rows
+    int64_t tombstones  # that were left out
     Block offset
     Block timestamp
     Block timestamp_valid
@@ -41,6 +42,7 @@ cdef struct Mark:  # how far the sink was filled, to go back there
     int64_t rows
     int64_t timestamp_nulls
     int64_t header_rows
+    int64_t tombstones
     int64_t key_used
     int64_t key_nulls
     int64_t value_used
@@ -55,6 +57,10 @@ cdef struct Bounds:
     int64_t last
     int64_t first_time
     int64_t last_time
+    const int64_t* keep  # of these offsets, in order, only; NULL: of all
+    int64_t keep_count
+    int64_t keep_at  # where the next batch is looked for first
+    bint without_tombstones
 
 
 cdef Mark mark(const Sink* s) noexcept nogil:
@@ -62,6 +68,7 @@ cdef Mark mark(const Sink* s) noexcept nogil:
     m.rows = s.rows
     m.timestamp_nulls = s.timestamp_nulls
     m.header_rows = s.header_rows
+    m.tombstones = s.tombstones
     m.key_used = s.key.used
     m.key_nulls = s.key.nulls
     m.value_used = s.value.used
@@ -76,6 +83,7 @@ cdef void rewind(Sink* s, const Mark* m) noexcept nogil:
     s.rows = m.rows
     s.timestamp_nulls = m.timestamp_nulls
     s.header_rows = m.header_rows
+    s.tombstones = m.tombstones
     s.key.used = m.key_used
     s.key.nulls = m.key_nulls
     s.value.used = m.value_used

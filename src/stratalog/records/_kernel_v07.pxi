@@ -64,7 +64,8 @@ cdef inline bint crc_matches_v07(const Header* h) noexcept nogil:
 cdef int put_entry_v07(Sink* s, const Header* h, int64_t offset, const Bounds* bounds) noexcept nogil:
     # No key, no timestamp: the payload is the value.
     cdef Chunk chunk
-    if within(bounds, offset, -1):
+    cdef int64_t at = bounds.keep_at
+    if is_kept(s, bounds, &at, offset, -1, h.payload_size):
         if not reserve(s, 1, h.payload_size):
             return NO_MEMORY
         chunk.count = 0

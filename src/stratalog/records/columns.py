@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from stratalog.errors import CorruptionError, UsageError
 from stratalog.records import kernel
@@ -30,14 +30,17 @@ from stratalog.records.layout import (
     Row,
     TimestampType,
 )
-from stratalog.records.model import Record, RecordHeader
 from stratalog.records.reasons import corruption
+
+if TYPE_CHECKING:
+    from stratalog.records.model import Record
 
 __all__ = [
     "COLUMN_NAMES",
     "DEFAULT_COLUMNS",
     "RECORD_COLUMNS",
     "DecodedColumns",
+    "KeptRecords",
     "RegionDecoder",
     "Selection",
     "WalkEnd",
@@ -50,6 +53,8 @@ COLUMN_NAMES: Final = {str(column.name).lower(): column for column in Column}
 DEFAULT_COLUMNS: Final = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
 
 _BATCH_BYTES_MAX: Final = 1 << 30  # with one log batch on top, offsets of 32 bits still reach
+#: Of decompressed batches, of which a few records are kept, so much is held by columns that point into them.
+_OWNED_BYTES_MAX: Final = 64 << 20
 
 
 def column_mask(names: Iterable[str]) -> Column:
@@ -65,14 +70,23 @@ def column_mask(names: Iterable[str]) -> Column:
 _DEFAULT_MASK: Final = column_mask(DEFAULT_COLUMNS)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptRecords:
+    """The only records of a partition that are wanted, by their offsets: 64-bit integers, in order. Without
+    ``tombstones``, those that have no value are left out and counted."""
+
+    offsets: memoryview
+    tombstones: bool = True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
     """What of a region becomes columns, and the limits of doing so.
 
     Offsets are taken from ``start`` up to but not including ``end``, timestamps (milliseconds)
     likewise; None is no bound. ``aborted`` are transactions whose records are left out: producer id, first
-    offset, offset of the marker. ``batch_rows`` and ``batch_bytes`` say when columns are full; the log
-    batch that crosses them still goes in whole.
+    offset, offset of the marker. ``keep`` are the only records that are wanted, None: all. ``batch_rows`` and
+    ``batch_bytes`` say when columns are full; the log batch that crosses them still goes in whole.
     """
 
     columns: Column = _DEFAULT_MASK
@@ -81,6 +95,7 @@ class Selection:
     start_time: int | None = None
     end_time: int | None = None
     aborted: tuple[tuple[int, int, int], ...] = ()
+    keep: KeptRecords | None = None
     check: Check = Check.CRC | Check.ORDER
     views: bool = False
     batch_rows: int = 65536
@@ -128,8 +143,7 @@ class WalkEnd:
         return corruption(self.reason, self.position, detail=self.detail)
 
 
-@dataclass(frozen=True, slots=True)
-class DecodedColumns:
+class DecodedColumns(NamedTuple):
     """Decoded columns as buffers, as ``kernel.Columns.take`` describes them. ``sources`` are the buffers that
     views point into, in the order of their numbers."""
 
@@ -143,6 +157,7 @@ class RegionDecoder:
 
     def __init__(self, selection: Selection) -> None:
         self.selection = selection
+        keep = selection.keep
         self._columns = kernel.Columns(
             selection.columns,
             selection.check,
@@ -151,10 +166,13 @@ class RegionDecoder:
             bytes_max=selection.batch_bytes,
             bounds=selection.bounds(),
             aborted=array("q", chain.from_iterable(sorted(selection.aborted))),
+            keep=None if keep is None else keep.offsets,
+            tombstones=keep is None or keep.tombstones,
         )
         self._decompressor = Decompressor(selection.max_decompressed_bytes)
         self._header = array("q", bytes(8 * ROW_WIDTH))
         self._sources: list[Any] = []
+        self._owned_bytes = 0
 
     @property
     def rows(self) -> int:
@@ -173,8 +191,13 @@ class RegionDecoder:
 
     @property
     def skipped_batches(self) -> int:
-        """Batches that the bounds left out by their header alone."""
+        """Batches that the bounds, or the records to keep, left out by their header alone."""
         return self._columns.skipped
+
+    @property
+    def tombstones(self) -> int:
+        """Records to keep that were left out because they have no value."""
+        return self._columns.tombstones
 
     def decode(
         self,
@@ -209,6 +232,8 @@ class RegionDecoder:
             if pause.ending != Ending.END:
                 return pause
             position = pause.position
+            if self._owned_bytes > _OWNED_BYTES_MAX and columns.rows:
+                return WalkEnd(position, Ending.FULL)
 
     def _decode_compressed(
         self, region: Any, position: int, limit: int, position_base: int, guarded: bool
@@ -259,6 +284,7 @@ class RegionDecoder:
         """Hand the columns over and start new ones."""
         rows, buffers = self._columns.take()
         sources, self._sources = tuple(self._sources), []
+        self._owned_bytes = 0
         return DecodedColumns(rows, buffers, sources)
 
     def _source_index(self, buffer: Any) -> int:
@@ -275,7 +301,10 @@ class RegionDecoder:
         magic = header[Row.MAGIC]  # 0.7's own mean nothing to its codecs
         payload = memoryview(region)[start : start + header[Row.PAYLOAD_SIZE]]
         if self.selection.views:
-            return self._decompressor.decompress_owned(codec, payload, magic=magic)
+            owned = self._decompressor.decompress_owned(codec, payload, magic=magic)
+            if self.selection.keep is not None:
+                self._owned_bytes += len(owned)
+            return owned
         return self._decompressor.decompress(codec, payload, magic=magic)
 
 
@@ -321,6 +350,9 @@ RECORD_COLUMNS: Final = (
 def records_of(taken: DecodedColumns) -> Iterator[Record]:
     """Python records of columns that were taken with at least offset, timestamp_ms, timestamp_type,
     key, value and headers."""
+    # Imported here: commands count and print columns, and these classes are a twentieth of their start.
+    from stratalog.records.model import Record, RecordHeader
+
     buffers = taken.buffers
     offsets = memoryview(buffers[Column.OFFSET][0]).cast("q")
     timestamps = memoryview(buffers[Column.TIMESTAMP_MS][0]).cast("q")

@@ -25,7 +25,7 @@ from stratalog.records.model import BatchHeader
 from stratalog.records.reasons import corruption
 from stratalog.records.scan import scan_batches
 
-__all__ = ["up_convert", "up_convert_v07"]
+__all__ = ["columns_of", "rows_with_offsets", "up_convert", "up_convert_v07"]
 
 _COLUMNS: Final = Column.OFFSET | Column.TIMESTAMP_MS | Column.KEY | Column.VALUE
 
@@ -78,9 +78,9 @@ def _convert_run(
         codec = options.codec or header.codec
         options = replace(options, codec=codec, batch_bytes=INT32_MAX - (1 << 20))
     selection = Selection(columns=_COLUMNS, batch_rows=INT32_MAX)
-    for taken in _columns(region, selection, position_base=header.position):
+    for taken in columns_of(region, selection, position_base=header.position):
         builder = BatchBuilder(options, out=out)
-        builder.append(_rows(taken, keep_offsets=True))
+        builder.append(rows_with_offsets(taken))
 
 
 def up_convert_v07(
@@ -94,18 +94,20 @@ def up_convert_v07(
     together shared one: the records are numbered anew, from ``first_offset`` on."""
     builder = BatchBuilder(options, next_offset=first_offset)
     view = memoryview(region).cast("B")
-    for taken in _columns(view, Selection(columns=_COLUMNS), v07_base_offset=base_position):
+    for taken in columns_of(view, Selection(columns=_COLUMNS), v07_base_offset=base_position):
         builder.append(_rows(taken, keep_offsets=False))
     return bytes(builder.out)
 
 
-def _columns(
+def columns_of(
     region: memoryview,
     selection: Selection,
     *,
     v07_base_offset: int | None = None,
     position_base: int = 0,
 ) -> Iterator[DecodedColumns]:
+    """Decode a region; CorruptionError where it is not sound. ``v07_base_offset`` is that of a 0.7 file's
+    first byte, ``position_base`` where the region lies in its file."""
     decoder = RegionDecoder(selection)
     position = 0
     while True:
@@ -120,6 +122,11 @@ def _columns(
         if pause.ending != Ending.FULL:
             raise corruption(pause.reason, position_base + pause.position, detail=pause.detail)
         position = pause.position
+
+
+def rows_with_offsets(taken: DecodedColumns) -> kernel.Rows:
+    """Return columns as rows to be written at the offsets that they have."""
+    return _rows(taken, keep_offsets=True)
 
 
 def _rows(taken: DecodedColumns, *, keep_offsets: bool) -> kernel.Rows:

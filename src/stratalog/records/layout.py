@@ -106,9 +106,10 @@ class TimestampType(IntEnum):
 class Ending(IntEnum):
     """How a walk over a region came to its end, or why it paused.
 
-    END, INCOMPLETE and CORRUPT are what the bytes say. FULL and COMPRESSED are how the kernel hands
-    control back: the output is full, or the batch at this position must be decompressed first. LOST:
-    a mapped file cannot be read any more from this position on; what lies before it was read.
+    END, INCOMPLETE and CORRUPT are what the bytes say. FULL, COMPRESSED and CONTROL are how the kernel hands
+    control back: the output is full, or the batch at this position must be decompressed first, or is a
+    control batch that the caller decides on. LOST: a mapped file cannot be read any more from this position
+    on; what lies before it was read.
     """
 
     END = 0
@@ -117,6 +118,7 @@ class Ending(IntEnum):
     FULL = 3
     COMPRESSED = 4
     LOST = 5
+    CONTROL = 6
 
 
 class Reason(IntEnum):
@@ -160,6 +162,7 @@ class Check(IntFlag):
     CONTIGUOUS = 4  # every batch starts where the one before it ended (not so after compaction)
     COUNTS = 8  # the records of an uncompressed batch are as many, and end where, the header says
     INCLUDE_CONTROL = 16  # not a check: decode control batches too
+    RECORDS = 32  # the records of an uncompressed batch decode; count() leaves compressed ones to the caller
 
 
 class Column(IntFlag):
@@ -256,6 +259,31 @@ class MatchStop(IntEnum):
     LEADER_EPOCH = 3
     CONTROL = 4
 
+
+class FilterCount(IntEnum):
+    """What a BatchFilter counts."""
+
+    BATCHES = 0  # that were read
+    RECORDS = 1  # that were read, control records among them
+    KEPT = 2
+    SUPERSEDED = 3  # removed: there is a newer record with the same key
+    EXPIRED = 4  # removed: tombstones whose time has come
+    NULL_KEYS = 5  # removed: without a key, compaction cannot tell
+    ABORTED = 6  # removed: of aborted transactions
+    ERASED = 7  # removed: by key or offset
+    MARKERS = 8  # removed: of transactions without records
+    COPIED = 9  # batches that stayed as they were
+    REBUILT = 10  # batches that lost records, or got a delete horizon
+    EMPTIED = 11  # batches of which only the header is left
+    REMOVED = 12  # batches of which nothing is left
+
+
+FILTER_COUNTS: Final = len(FilterCount)
+
+#: Keys that are hashed and looked up together.
+KEYS_AT_ONCE: Final = 64
+#: Transactional batches that a BatchFilter remembers for its caller.
+FILTER_EVENTS_MAX: Final = 512
 
 # The entries of the offset index: int32 relative offset, int32 position; and of the time index: int64
 # timestamp, int32 relative offset.

@@ -17,6 +17,7 @@ from stratalog.records.builder import refuse_row, rows_of_records
 from stratalog.records.compression import compress
 from stratalog.records.layout import (
     APPEND_TIME_MASK,
+    CODEC_MASK,
     INT32_MAX,
     LOG_OVERHEAD,
     MESSAGE_SIZE_MIN_V1,
@@ -24,8 +25,9 @@ from stratalog.records.layout import (
     Reason,
 )
 from stratalog.records.model import Record
+from stratalog.types import Bytes
 
-__all__ = ["MessageBuilder", "MessageOptions", "build_messages"]
+__all__ = ["MessageBuilder", "MessageOptions", "build_messages", "write_wrapper"]
 
 _PREFIX: Final = struct.Struct(">qiI")
 
@@ -47,6 +49,31 @@ class MessageOptions:
             raise UsageError("magic 0 has no timestamps")
         if self.codec == Codec.ZSTD:
             raise UsageError("zstd came with magic 2: messages take gzip, snappy or lz4")
+
+
+def write_wrapper(
+    out: bytearray,
+    inner: Bytes,
+    *,
+    magic: int,
+    attributes: int,
+    last_offset: int,
+    timestamp: int,
+    level: int | None = None,
+) -> None:
+    """Append the wrapper of the messages ``inner``, compressed with the codec of ``attributes``.
+
+    ``last_offset`` is that of the last message; ``timestamp`` the largest of them, or the append time.
+    """
+    value = compress(Codec(attributes & CODEC_MASK), inner, level=level, magic=magic)
+    body = struct.pack(">bB", magic, attributes)
+    if magic == 1:
+        body += struct.pack(">q", timestamp)
+    body += struct.pack(">ii", -1, len(value))
+    crc = kernel.crc32(value, kernel.crc32(body))
+    out += _PREFIX.pack(last_offset, 4 + len(body) + len(value), crc)
+    out += body
+    out += value
 
 
 class MessageBuilder:
@@ -93,19 +120,19 @@ class MessageBuilder:
         row_end, last_offset, max_timestamp = self._encode(
             inner, rows, row, options.wrapper_bytes, 0, relative=options.magic == 1
         )
-        value = compress(options.codec, inner, level=options.level, magic=options.magic)
         attributes = int(options.codec)
         if options.append_time is not None:
             attributes |= APPEND_TIME_MASK
             max_timestamp = options.append_time
-        body = struct.pack(">bB", options.magic, attributes)
-        if options.magic == 1:
-            body += struct.pack(">q", max_timestamp)
-        body += struct.pack(">ii", -1, len(value))
-        crc = kernel.crc32(value, kernel.crc32(body))
-        self.out += _PREFIX.pack(last_offset, 4 + len(body) + len(value), crc)
-        self.out += body
-        self.out += value
+        write_wrapper(
+            self.out,
+            inner,
+            magic=options.magic,
+            attributes=attributes,
+            last_offset=last_offset,
+            timestamp=max_timestamp,
+            level=options.level,
+        )
         self.next_offset = last_offset + 1
         return row_end
 

@@ -21,6 +21,7 @@ from stratalog.records._reference.check import (
 from stratalog.records._reference.columns import MICROSECONDS_MAX_MS, Columns
 from stratalog.records._reference.crc import crc32, crc32c
 from stratalog.records._reference.cursor import Cursor
+from stratalog.records._reference.digests import KeyDigests
 from stratalog.records._reference.encode import (
     encode_messages,
     encode_number,
@@ -31,8 +32,10 @@ from stratalog.records._reference.encode import (
     write_batch_header,
 )
 from stratalog.records._reference.entries import match_entries
+from stratalog.records._reference.filter import BatchFilter
 from stratalog.records._reference.headers import copy, count, walk, zero_run
 from stratalog.records._reference.index import note_batches, replay_rows
+from stratalog.records._reference.latest import LatestKeys, siphash, sort_offsets
 from stratalog.records._reference.lookup import (
     find_batch,
     find_places,
@@ -40,15 +43,21 @@ from stratalog.records._reference.lookup import (
     find_timed,
     search_entries,
 )
+from stratalog.records._reference.offset_map import OffsetMap
 from stratalog.records._reference.rows import Rows
+from stratalog.records._reference.search import find_intact, find_intact_v07
 from stratalog.records._reference.v07 import walk_v07
 
 __all__ = [
     "HARDWARE_CRC",
     "MICROSECONDS_MAX_MS",
     "NAME",
+    "BatchFilter",
     "Columns",
     "Cursor",
+    "KeyDigests",
+    "LatestKeys",
+    "OffsetMap",
     "Rows",
     "admit_plain",
     "check_records",
@@ -60,6 +69,8 @@ __all__ = [
     "encode_number",
     "encode_records",
     "find_batch",
+    "find_intact",
+    "find_intact_v07",
     "find_places",
     "find_time_entry",
     "find_timed",
@@ -72,6 +83,8 @@ __all__ = [
     "replay_rows",
     "restamp",
     "search_entries",
+    "siphash",
+    "sort_offsets",
     "walk",
     "walk_v07",
     "write_batch_header",

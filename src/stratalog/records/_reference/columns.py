@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,12 +18,12 @@ from stratalog.records._reference.headers import (
     parse_header,
     region_of,
 )
+from stratalog.records._reference.transactions import AbortedTransactions, is_transactional
 from stratalog.records._reference.v07 import crc_matches_v07, decode_entry_v07, parse_entry_v07
 from stratalog.records.layout import (
     INT32_MAX,
     INT64_MAX,
     INT64_MIN,
-    TRANSACTIONAL_MASK,
     Check,
     Column,
     Ending,
@@ -89,6 +89,8 @@ class Columns:
         bytes_max: int = 8 << 20,
         bounds: tuple[int, int, int, int] | None = None,
         aborted: Sequence[int] | None = None,
+        keep: Sequence[int] | None = None,
+        tombstones: bool = True,
     ) -> None:
         self._want = want
         self._flags = flags
@@ -96,10 +98,12 @@ class Columns:
         self._rows_max = rows_max
         self._bytes_max = bytes_max
         self._bounds = bounds or (INT64_MIN, INT64_MAX, INT64_MIN, INT64_MAX)
-        fields = iter(aborted or ())
-        #: Producer id, first offset and offset of the marker of each transaction, in order.
-        self._aborted = list(zip(fields, fields, fields, strict=False))
+        self._aborted = AbortedTransactions(aborted)
+        #: The offsets of the only records that are wanted, in order; None: all are.
+        self._kept = None if keep is None else list(keep)
+        self._with_tombstones = tombstones
         self._filled: list[_Filled] = []
+        self.tombstones = 0
         self.expected = -1
         self.below = -1
         self.skipped = 0
@@ -136,6 +140,12 @@ class Columns:
             return True
         return header.is_append_time and header.max_timestamp > last_time
 
+    def _holds_nothing_to_keep(self, header: Header) -> bool:
+        if self._kept is None or header.count < 0:  # what a wrapper holds, only its contents tell
+            return False
+        slot = bisect_left(self._kept, header.base_offset)
+        return slot == len(self._kept) or self._kept[slot] > header.last_offset
+
     def _needs_crc_to_skip(self, header: Header) -> bool:
         # No CRC covers the size of a batch: a wrong one hides what follows, or makes a batch of what is none.
         # A wrong magic byte makes one message of many records. Each would leave out offsets that are wanted.
@@ -147,14 +157,7 @@ class Columns:
     def _left_out(self, header: Header) -> bool:
         if header.is_control:
             return not self._flags & Check.INCLUDE_CONTROL
-        if not _is_transactional(header):
-            return False
-        key = (header.producer_id, header.last_offset)
-        slot = bisect_right(self._aborted, key, key=lambda txn: txn[:2]) - 1
-        if slot < 0:
-            return False
-        producer_id, _, marker_offset = self._aborted[slot]
-        return producer_id == header.producer_id and header.last_offset < marker_offset
+        return header in self._aborted
 
     def fill(
         self,
@@ -177,6 +180,9 @@ class Columns:
                 if self._outside(header):
                     if self._needs_crc_to_skip(header):
                         self._check_crc(view, header)
+                    self.skipped += 1
+                elif self._holds_nothing_to_keep(header):
+                    self._check_crc(view, header)
                     self.skipped += 1
                 else:
                     if self._full(header):
@@ -305,7 +311,8 @@ class Columns:
     ) -> None:
         first, last, first_time, last_time = self._bounds
         for record in records:
-            if first <= record.offset <= last and first_time <= record.timestamp <= last_time:
+            is_within = first <= record.offset <= last
+            if is_within and first_time <= record.timestamp <= last_time and self._is_kept(record):
                 self._filled.append(
                     _Filled(
                         record,
@@ -319,6 +326,16 @@ class Columns:
                         _view(record.value, buffer_index),
                     )
                 )
+
+    def _is_kept(self, record: Decoded) -> bool:
+        if self._kept is None:
+            return True
+        slot = bisect_left(self._kept, record.offset)
+        if slot == len(self._kept) or self._kept[slot] != record.offset:
+            return False
+        is_tombstone = record.value is None and not self._with_tombstones
+        self.tombstones += is_tombstone
+        return not is_tombstone
 
     def take(self) -> tuple[int, dict[int, Any]]:
         rows, self._filled = self._filled, []
@@ -344,7 +361,7 @@ class Columns:
             case Column.IS_CONTROL:
                 return (_bitmap([row.header.is_control for row in rows]),)
             case Column.IS_TRANSACTIONAL:
-                return (_bitmap([_is_transactional(row.header) for row in rows]),)
+                return (_bitmap([is_transactional(row.header) for row in rows]),)
             case _:
                 code, value = _FIXED[column]
                 return (_pack(code, [value(row) for row in rows]),)
@@ -353,10 +370,6 @@ class Columns:
         if not self._views:
             return _binary(parts)
         return _validity([part is not None for part in parts]), b"".join(views)
-
-
-def _is_transactional(header: Header) -> bool:
-    return header.magic == 2 and bool(header.attributes & TRANSACTIONAL_MASK)
 
 
 def _sequence(row: _Filled) -> int:

@@ -90,7 +90,7 @@ def _decode_headers(body: Cursor) -> list[tuple[bytes, bytes | None]]:
     return headers
 
 
-def _decode_message(cursor: Cursor, offset: int, timestamp: int) -> Decoded:
+def decode_message(cursor: Cursor, offset: int, timestamp: int) -> Decoded:
     key = cursor.message_field()
     value = cursor.message_field()
     if cursor.remaining:
@@ -98,7 +98,7 @@ def _decode_message(cursor: Cursor, offset: int, timestamp: int) -> Decoded:
     return Decoded(offset, timestamp, key, value)
 
 
-def _inner_messages(cursor: Cursor) -> list[tuple[int, int, int]]:
+def inner_messages(cursor: Cursor) -> list[tuple[int, int, int]]:
     """(offset, start, end) of every message of a message set."""
     messages = []
     while cursor.remaining:
@@ -122,7 +122,7 @@ def decode_message_set(
     """The messages inside a wrapper. Magic 0 keeps absolute offsets; magic 1 counts from zero and
     the wrapper has the last one's offset. Where the wrapper has append time, so have they all."""
     payload = cursor.data
-    messages = _inner_messages(cursor)
+    messages = inner_messages(cursor)
     first, last = messages[0][0], messages[-1][0]
     shift = 0
     if wrapper.magic == 1:
@@ -175,7 +175,7 @@ def _decode_inner(
         elif magic == 1:
             timestamp = integer_at(payload, start + MESSAGE_TIMESTAMP_AT, 8)
     key_at = start + (MESSAGE_KEY_AT_V1 if magic == 1 else MESSAGE_KEY_AT_V0)
-    return _decode_message(Cursor(payload, key_at, end), offset + shift, timestamp)
+    return decode_message(Cursor(payload, key_at, end), offset + shift, timestamp)
 
 
 def decode_entry(header: Header, payload: Cursor, flags: int, expected: int) -> list[Decoded]:
@@ -183,5 +183,5 @@ def decode_entry(header: Header, payload: Cursor, flags: int, expected: int) -> 
     if header.magic == 2:
         return list(decode_records(header, payload))
     if header.codec == Codec.NONE:
-        return [_decode_message(payload, header.base_offset, header.base_timestamp)]
+        return [decode_message(payload, header.base_offset, header.base_timestamp)]
     return list(decode_message_set(header, payload, flags, expected))

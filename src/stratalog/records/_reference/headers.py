@@ -146,14 +146,14 @@ def parse_header(data: memoryview, position: int, limit: int, size_max: int = IN
         raise Stop(Ending.CORRUPT, Reason.OFFSET_RANGE)
     if size + LOG_OVERHEAD > remaining:
         raise Stop(Ending.INCOMPLETE, Reason.SHORT_TAIL)
-    parse = _parse_batch_header if magic == 2 else _parse_message_header
+    parse = parse_batch_header if magic == 2 else _parse_message_header
     try:
         return parse(data, position, size + LOG_OVERHEAD)
     except Wrong as wrong:
         raise Stop(Ending.CORRUPT, wrong.reason) from None
 
 
-def _parse_batch_header(data: memoryview, position: int, size: int) -> Header:
+def parse_batch_header(data: memoryview, position: int, size: int) -> Header:
     base_offset = integer_at(data, position + OFFSET_AT, 8)
     last_offset_delta = integer_at(data, position + LAST_OFFSET_DELTA_AT, 4)
     header = Header(
@@ -252,12 +252,21 @@ def _hop_records(data: memoryview, header: Header) -> None:
         raise Wrong(Reason.BATCH_TRAILING_BYTES)
 
 
+def check_content(data: memoryview, header: Header) -> None:
+    """Decode what is not compressed; Wrong where that fails."""
+    from stratalog.records._reference.decode import decode_entry  # which builds on this module
+
+    decode_entry(header, Cursor(data, *header.payload), 0, -1)
+
+
 def _check_batch(data: memoryview, header: Header, flags: int, expected: int) -> None:
     check_place(header, flags, expected)
     if flags & Check.CRC and not crc_matches(data, header):
         raise Wrong(Reason.CRC_MISMATCH)
     if flags & Check.COUNTS and header.magic == 2 and header.codec == Codec.NONE:
         _hop_records(data, header)
+    if flags & Check.RECORDS and header.codec == Codec.NONE:
+        check_content(data, header)
 
 
 def region_of(data: Buffer, position: int, limit: int) -> memoryview:
@@ -316,7 +325,7 @@ def count(
         while True:
             header = parse_header(view, position, limit, size_max)
             _check_batch(view, header, flags, expected)
-            if header.count < 0:
+            if header.count < 0 or (flags & Check.RECORDS and header.codec):
                 raise Stop(Ending.COMPRESSED)
             if header.is_control:
                 control += header.count
