@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         OffsetOutOfRangeError,
         OutOfOrderSequenceError,
         ProducerError,
+        SpillError,
         StorageError,
         StratalogError,
         TransactionStateError,
@@ -40,7 +41,9 @@ if TYPE_CHECKING:
     from stratalog.inspect.scan import Scan, scan
     from stratalog.manager.logs import Logs
     from stratalog.manager.logs import open_logs as open  # noqa: A004
+    from stratalog.manager.rewrites import RewriteOptions
     from stratalog.records.model import Record, RecordHeader
+    from stratalog.storage.broker_config import BrokerConfig
     from stratalog.storage.log_config import LogConfig
     from stratalog.storage.partition_log import PartitionLog
     from stratalog.types import TopicPartition
@@ -49,6 +52,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BatchTooLargeError",
+    "BrokerConfig",
     "CorruptionError",
     "DamagedLogError",
     "FencedProducerError",
@@ -66,7 +70,9 @@ __all__ = [
     "ProducerError",
     "Record",
     "RecordHeader",
+    "RewriteOptions",
     "Scan",
+    "SpillError",
     "StorageError",
     "StratalogError",
     "TopicPartition",
@@ -81,6 +87,7 @@ __all__ = [
 #: Where each name lives, and what it is called there if that is something else.
 _HOME = {
     "BatchTooLargeError": ("stratalog.errors", "BatchTooLargeError"),
+    "BrokerConfig": ("stratalog.storage.broker_config", "BrokerConfig"),
     "CorruptionError": ("stratalog.errors", "CorruptionError"),
     "DamagedLogError": ("stratalog.errors", "DamagedLogError"),
     "FencedProducerError": ("stratalog.errors", "FencedProducerError"),
@@ -98,7 +105,9 @@ _HOME = {
     "ProducerError": ("stratalog.errors", "ProducerError"),
     "Record": ("stratalog.records.model", "Record"),
     "RecordHeader": ("stratalog.records.model", "RecordHeader"),
+    "RewriteOptions": ("stratalog.manager.rewrites", "RewriteOptions"),
     "Scan": ("stratalog.inspect.scan", "Scan"),
+    "SpillError": ("stratalog.errors", "SpillError"),
     "StorageError": ("stratalog.errors", "StorageError"),
     "StratalogError": ("stratalog.errors", "StratalogError"),
     "TopicPartition": ("stratalog.types", "TopicPartition"),

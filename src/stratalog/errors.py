@@ -18,7 +18,8 @@
     │   └── DamagedLogError      a partition that recovery must not mend by itself: it would cost records
     └── StorageError          the operating system refused                             (also an OSError)
         ├── LockedError       another process writes here
-        └── LogFailedError    an earlier write or sync failed: reopen before writing again
+        ├── LogFailedError    an earlier write or sync failed: reopen before writing again
+        └── SpillError        temporary files for what does not fit into memory cannot be written
 
 Whose fault it is shows in the type. Errors carry data (path, position, reason), never wire codes.
 """
@@ -45,6 +46,7 @@ __all__ = [
     "OffsetOutOfRangeError",
     "OutOfOrderSequenceError",
     "ProducerError",
+    "SpillError",
     "StorageError",
     "StratalogError",
     "TransactionStateError",
@@ -202,3 +204,7 @@ class LockedError(StorageError):
 
 class LogFailedError(StorageError):
     """A write or sync failed earlier: what is on the disk is unknown until the log is reopened."""
+
+
+class SpillError(StorageError):
+    """What does not fit into memory cannot be written to temporary files either."""

@@ -10,10 +10,12 @@ import pytest
 from tests.cli.runner import ROOT, Run, run
 
 GUIDE = ROOT / "docs/guides/cli.md"
+REWRITES = ROOT / "docs/guides/rewrites.md"
+SALVAGE = ROOT / "docs/guides/salvage.md"
 README = ROOT / "README.md"
 BLOCKS = [
     block
-    for page in (GUIDE, README)
+    for page in (GUIDE, REWRITES, SALVAGE, README)
     for block in re.findall(r"^```console\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
     if not block.startswith("$ make")
 ]

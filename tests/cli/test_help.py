@@ -88,6 +88,7 @@ def check_example(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with stratalog.open("logs") as logs:
         logs.create("orders", 3)
         logs.append("orders", [(f"customer-{n}", f"{n} apples") for n in range(100)])
+    (tmp_path / "server.properties").write_text("log.retention.hours=24\n")
     (tmp_path / "orders.json").write_text('{"id": 1, "customer": "ada"}\n')
     done = run_pipe(line)
     assert (done.code, "Traceback" in done.err) == (0, False), done.err

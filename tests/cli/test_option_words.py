@@ -16,6 +16,7 @@ from stratalog.cli.option_words import with_options
         ),
         ("by name, as in topics='__consumer_offsets'", "by name, as in -t __consumer_offsets"),
         ("on_damage='skip' leaves out the rest", "--skip-damaged leaves out the rest"),
+        ("memory_bytes needs latest_per_key=True", "--memory needs --latest-per-key"),
         ("/logs/allow_loss: no such file", "/logs/allow_loss: no such file"),
         ("topics=['a', 'b']", "topics=['a', 'b']"),
     ],

@@ -594,3 +594,70 @@ def test_json_that_is_nested_too_deeply_is_one_line(tmp_path):
     done = produce('{"value": ' + "[" * 100_000 + "\n", tmp_path, "-t", "t", "-i", "ndjson")
     assert done.code == 2
     assert done.err == "stratalog: line 1: not a record: the JSON is nested too deeply\n"
+
+
+# --- broker configs --------------------------------------------------------------------------------
+
+
+def properties(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "server.properties"
+    path.write_text(text)
+    return path
+
+
+def test_log_dirs_of_the_config_are_used_without_a_directory(tmp_path):
+    config = properties(tmp_path, f"log.dirs={tmp_path / 'a'},{tmp_path / 'b'}\nnum.partitions=2\n")
+    done = produce("x\n", "-t", "t", "--config", config)
+    assert (done.code, done.err) == (0, "")
+    assert (tmp_path / "a" / "t-0").is_dir()
+    assert (tmp_path / "b" / "t-1").is_dir()
+    done = produce("x\n", tmp_path / "c", "-t", "t", "-p", 0, "--config", config)
+    assert done.code == 0
+    assert sorted(path.name for path in (tmp_path / "c").glob("t-*")) == ["t-0", "t-1"]
+
+
+def test_config_has_defaults_that_are_not_stored(tmp_path):
+    config = properties(tmp_path, "message.max.bytes=500\n")
+    logs = tmp_path / "logs"
+    done = produce("x\n" + "y" * 1000 + "\n", logs, "-t", "t", "--config", config)
+    assert done.code == 2
+    assert "line 2: a batch of 1070 bytes is above max.message.bytes=500" in done.err
+    assert produce("y" * 1000 + "\n", logs, "-t", "t").code == 0
+    assert values(logs, "t") == [b"x", b"y" * 1000]
+
+
+def test_names_without_effect_are_noted(tmp_path):
+    names = ["listeners", "node.id", *(f"ssl.n{number}" for number in range(10))]
+    config = properties(tmp_path, "".join(f"{name}=secret\n" for name in names))
+    done = produce("x\n", tmp_path / "logs", "-t", "t", "--config", config)
+    assert done.code == 0
+    listed = ", ".join(names[:10])
+    assert done.err == f"stratalog: note: {config}: no effect here: {listed} and 2 more\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        (
+            "\nlog.retention.hour=1\n",
+            2,
+            "line 2: 'log.retention.hour' is not a broker config; did you",
+        ),
+        ("log.roll.ms=soon\n", 2, "line 1: log.roll.ms: 'soon' is not a whole number"),
+        (None, 3, "server.properties: no such file or directory"),
+        ("log.roll.ms=5\n", 2, "no log directory: name one, or give --config with log.dirs"),
+    ],
+)
+def test_wrong_config_file_changes_nothing(tmp_path, monkeypatch, text, code, said):
+    monkeypatch.chdir(tmp_path)
+    if text is not None:
+        properties(tmp_path, text)
+    done = produce("x\n", "-t", "t", "--config", "server.properties")
+    assert (done.code, said in done.err) == (code, True), done.err
+    assert done.err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == (["server.properties"] if text else [])
+
+
+def test_without_directory_and_config_there_is_nothing_to_write_to():
+    done = produce("x\n", "-t", "t")
+    assert (done.code, "no log directory" in done.err) == (2, True)

@@ -44,7 +44,7 @@ def test_every_verb_leaves_a_log_directory_as_it_was(tmp_path, name):
     for verb in (
         ["cat"], ["cat", "--offsets", "-5"], ["cat", "--offsets", "@2024-03-13T04:28:00Z"],
         ["count"], ["count", "--offsets", "+5:-5"], ["verify"], ["ls"], ["ls", "--by", "segment"],
-        ["ls", "--no-records"],
+        ["ls", "--no-records"], ["salvage"],
     ):  # fmt: skip
         run(*verb, copy)
     assert (state(copy), sorted(copy.rglob("*")), copy.stat().st_mtime_ns) == before

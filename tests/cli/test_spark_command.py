@@ -17,7 +17,10 @@ from tests.judges.peers.golden import golden_set
 
 GUIDE = ROOT / "docs/guides/spark-jobs.md"
 BLOCKS = re.findall(r"^```console\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
-JOBS = ("count", "stat", "verify", "export", "import", "mirror")
+JOBS = (
+    "count", "stat", "verify", "export", "import", "mirror", "compact", "erase", "recompress",
+    "upgrade",
+)  # fmt: skip
 
 slow = pytest.mark.slow
 
@@ -52,6 +55,12 @@ def test_spark_is_not_imported_before_a_job_runs(arguments):
         (["count", "--offsets", "soon", *folders("v2-plain")], 2, "is not a range of offsets"),
         (["verify", "-t", "nope", *folders("v2-plain")], 2, "no topic"),
         (["count", "-p", "99", *folders("v2-plain")], 2, "no partition 99"),
+        (["compact", *folders("v2-plain")], 2, "name the topics to compact"),
+        (["compact", "-t", "nope", *folders("v2-plain")], 2, "no topic"),
+        (["compact", "-t", "x", "no-such-folder"], 3, "no such log directory"),
+        (["erase", *folders("v2-plain")], 2, "nothing is named to be erased"),
+        (["recompress", "-z", "lz4", "--roll", *folders("v2-plain")], 2, "without --write"),
+        (["upgrade", "--max-seconds", "5", *folders("v2-plain")], 2, "committed as a whole"),
     ],
 )
 def test_what_is_wrong_is_said_before_java_starts(arguments, code, says, monkeypatch):

@@ -13,7 +13,19 @@ from tests.judges.peers.golden import golden_set
 
 SEGMENT = str(golden_set("v2-plain").partitions()[0].segments[0].relative_to(ROOT))
 FOLDER = str(golden_set("v2-multi-dir").log_dirs[0].relative_to(ROOT))
+CLEAN = str(golden_set("v2-gzip").log_dirs[0].relative_to(ROOT))
 HEAVY = ["cramjam", "numpy", "pandas", "pyarrow", "rich"]
+
+#: Modules that only damage needs, Stratalog's own files, or an index to rebuild.
+RARE = [
+    "stratalog.inspect.file.misplaced",
+    "stratalog.inspect.partition.excess_end",
+    "stratalog.storage.commits.journal",
+    "stratalog.storage.formats.topic_entries",
+    "stratalog.storage.segment.next_intact",
+    "stratalog.storage.segment.tail_verdict",
+    "stratalog.storage.segment.torn_tail",
+]
 PROGRAM = """
 import sys
 sys.argv = {arguments!r}
@@ -25,12 +37,12 @@ finally:
 """
 
 
-def brought_in(*arguments: str) -> list[str]:
-    program = PROGRAM.format(arguments=["stratalog", *arguments], heavy=HEAVY)
+def brought_in(*arguments: str, heavy: list[str] = HEAVY) -> list[str]:
+    program = PROGRAM.format(arguments=["stratalog", *arguments], heavy=heavy)
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, check=True, cwd=ROOT, timeout=60
     )
-    return done.stderr.decode().split()
+    return done.stderr.decode().splitlines()[-1].split()
 
 
 @pytest.mark.parametrize(
@@ -50,6 +62,16 @@ def brought_in(*arguments: str) -> list[str]:
 )
 def test_nothing_heavy_is_imported(arguments):
     assert brought_in(*arguments) == []
+
+
+@pytest.mark.parametrize("verb", ["cat", "count", "ls", "verify"])
+def test_a_directory_after_a_clean_shutdown_needs_nothing_rare(verb):
+    assert brought_in(verb, CLEAN, heavy=RARE) == []
+
+
+@pytest.mark.parametrize("verb", ["count", "ls"])
+def test_counting_makes_no_record(verb):
+    assert brought_in(verb, CLEAN, heavy=["stratalog.records.model"]) == []
 
 
 def test_arrow_is_imported_where_it_is_used():

@@ -61,7 +61,9 @@ def logs(tmp_path):
         lambda logs: logs.tail("a", timeout_s="1"),
         lambda logs: logs.latest("a", "0"),
         lambda logs: logs.earliest("a", 0.0),
-        lambda _: stratalog.open(None),  # type: ignore[arg-type]
+        lambda _: stratalog.open(None),
+        lambda _: stratalog.open("logs", config=5),  # type: ignore[arg-type]
+        lambda _: stratalog.open("logs", config={5: 1}),  # type: ignore[dict-item]
         lambda _: stratalog.open(5),  # type: ignore[arg-type]
         lambda _: stratalog.open(b"logs"),  # type: ignore[arg-type]
         lambda _: stratalog.open([]),

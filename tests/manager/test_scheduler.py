@@ -66,6 +66,35 @@ def test_a_job_with_a_fixed_interval_runs_an_interval_after_the_end_of_its_last_
     assert ran == [10, 113]
 
 
+def test_a_job_with_a_delay_first_runs_after_it_and_then_after_its_interval():
+    clock, worker = ManualClock(), Worker()
+    scheduler = Scheduler(clock)
+    scheduler.add("retention", worker.run, 10, delay_ms=3)
+    scheduler.add("once", worker.run, None, delay_ms=0)
+    assert scheduler.run_due() == ["once"]
+    clock.advance(3)
+    assert scheduler.run_due() == ["retention"]
+    clock.advance(9)
+    assert scheduler.run_due() == []
+    clock.advance(1)
+    assert scheduler.run_due() == ["retention"]
+    assert status(scheduler, "once").next_due_ms is None
+
+
+def test_a_job_can_see_that_the_scheduler_is_stopping():
+    clock, seen = ManualClock(), []
+    scheduler = Scheduler(clock)
+
+    def run() -> None:
+        seen.append(scheduler.is_stopping)
+        scheduler.stop()
+        seen.append(scheduler.is_stopping)
+
+    scheduler.add("cleaner", run, 0)
+    assert scheduler.run_due() == ["cleaner"]
+    assert seen == [False, True]
+
+
 def test_a_computed_interval_of_none_waits_for_reschedule():
     clock, worker = ManualClock(), Worker()
     worker.interval = None

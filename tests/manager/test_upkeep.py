@@ -7,6 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,34 @@ def test_a_log_that_fails_does_not_keep_others_from_being_flushed(
     assert len(caplog.records) == 1
     assert [job.last_error for job in logs.jobs] == [None, None]
     logs.close()
+
+
+class CallingClock(ManualClock):
+    """A clock that calls back once, when a flush asks for the time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.call: Callable[[], object] | None = None
+
+    def monotonic_ms(self) -> int:
+        call, self.call = self.call, None
+        if call is not None:
+            call()
+        return super().monotonic_ms()
+
+
+def test_topic_that_is_deleted_while_it_is_flushed_is_not_an_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = CallingClock()
+    with stratalog.open(tmp_path, sync=False, clock=clock) as logs:
+        logs.create("t", flush_ms=1000)
+        logs.append("t", [b"a"])
+        clock.advance(2000)
+        clock.call = partial(logs.delete_topic, "t")
+        logs._partitions._flushes.run()
+        assert logs.topics() == {}
+    assert caplog.records == []
 
 
 def test_files_that_were_set_aside_go_when_their_time_has_come(tmp_path: Path) -> None:

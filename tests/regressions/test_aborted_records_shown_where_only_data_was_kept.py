@@ -43,10 +43,10 @@ def opened(root: Path) -> list[tuple[str, int, int]]:
 def ranged(root: Path) -> list[tuple[str, int, int]]:
     found = []
     for source in find_sources(str(root)).partitions:
-        assert source.place is not None
+        assert source.topic_partition is not None
         plan = plan_range(source, isolation=Isolation.COMMITTED)
         for _, taken in RangeReader(Selection(columns=RECORD_COLUMNS)).read(plan):
-            found += [(*source.place, record.offset) for record in records_of(taken)]
+            found += [(*source.topic_partition, record.offset) for record in records_of(taken)]
     return sorted(found)
 
 

@@ -124,14 +124,14 @@ def test_full_disk_has_true_rows(tmp_path, monkeypatch, number):
     """Each chunk of lines goes to two partitions: the disk is full in the middle of one, too."""
     files = FaultyFileSystem(OsFileSystem())
     monkeypatch.setattr(produce_module, "open_logs", partial(open_logs, file_system=files))
-    place = RecordTarget._place
+    take_turns = RecordTarget._take_turns
 
     def armed(target: RecordTarget, *args: Any) -> None:
         if not target._begins:  # before the first line
             files.arm(number, fault=Fault.ENOSPC, sticky=True, calls={Call.WRITE})
-        place(target, *args)
+        take_turns(target, *args)
 
-    monkeypatch.setattr(RecordTarget, "_place", armed)
+    monkeypatch.setattr(RecordTarget, "_take_turns", armed)
     done = run("produce", tmp_path, "-t", "t", "-i", "ndjson", stdin=lines(20_000, 0))
     assert done.code == 3
     assert "no space left on device" in done.err.lower()

@@ -28,8 +28,9 @@ ROLES = {
         "subscribe", "view", "wait", "wake_readers",
     },
     LogMaintenance: {
-        "advance_start", "expire_producers", "facts", "flush", "flush_if_due", "plan_retention",
-        "reconfigure", "remove_due", "replace_segments", "restart", "retain", "roll", "segments", "truncate",
+        "advance_start", "clock", "expire_producers", "facts", "file_system", "flush", "flush_if_due",
+        "index_limits", "plan_retention", "reconfigure", "remove_due", "replace_indexes", "replace_segments",
+        "restart", "retain", "rewriting", "roll", "segments", "truncate",
     },
     PartitionLog: {"abandon", "close", "open"},
 }  # fmt: skip

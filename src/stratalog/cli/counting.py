@@ -74,10 +74,10 @@ def _partition_rows(counts: Iterable[PartitionCount]) -> Iterator[dict[str, Any]
     for count in counts:
         if _is_unread(count):
             continue
-        place = count.source.place
+        topic_partition = count.source.topic_partition
         yield {
-            "topic": None if place is None else place.topic,
-            "partition": None if place is None else place.partition,
+            "topic": None if topic_partition is None else topic_partition.topic,
+            "partition": None if topic_partition is None else topic_partition.partition,
             "start_offset": count.start_offset,
             "end_offset": count.end_offset,
             **asdict(tally(count.segments, count.unread_files)),
@@ -87,8 +87,10 @@ def _partition_rows(counts: Iterable[PartitionCount]) -> Iterator[dict[str, Any]
 def _topic_rows(counts: Iterable[PartitionCount]) -> Iterator[dict[str, Any]]:
     topics: dict[str | None, list[PartitionCount]] = {}
     for count in counts:
-        place = count.source.place
-        topics.setdefault(None if place is None else place.topic, []).append(count)
+        topic_partition = count.source.topic_partition
+        topics.setdefault(None if topic_partition is None else topic_partition.topic, []).append(
+            count
+        )
     for topic, held in topics.items():
         read = [count for count in held if not _is_unread(count)]
         if not read:

@@ -24,12 +24,29 @@ __all__ = ["Verbs", "main"]
 #: Each verb and its summary. Listing them imports none: a test compares the summaries with the commands.
 VERBS: Final = {
     "cat": "Print records.",
+    "compact": "Keep the newest record of each key.",
     "count": "Count records, batches and bytes.",
+    "delete-records": "Delete the records before an offset.",
+    "erase": "Remove records by key, or by a condition.",
     "ls": "List topics, partitions or segments.",
+    "merge": "Merge small segments into full ones.",
     "produce": "Append standard input to a topic, one record per line.",
+    "recompress": "Compress batches with another codec or level.",
+    "reindex": "Rebuild indexes and snapshots from the log.",
+    "retain": "Delete what retention does not keep.",
+    "salvage": "Save what is intact of damaged partitions elsewhere.",
     "spark": "Run jobs over whole log directories on Apache Spark.",
+    "undo": "Restore what a rewrite has replaced, or drop it.",
+    "upgrade": "Turn old message formats into record batches.",
     "verify": "Check every file, and whether records are missing.",
 }
+#: Those whose modules are in ``commands.rewrite``.
+_REWRITES: Final = frozenset(
+    {
+        "compact", "delete-records", "erase", "merge", "recompress", "reindex", "retain", "undo",
+        "upgrade",
+    }
+)  # fmt: skip
 
 
 class Verbs(WithExamples, click.Group):
@@ -61,7 +78,7 @@ class Verbs(WithExamples, click.Group):
     ) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        command: click.Command = import_module(f"stratalog.cli.commands.{cmd_name}").command
+        command: click.Command = import_module(_module_of(cmd_name)).command
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -78,6 +95,11 @@ class Verbs(WithExamples, click.Group):
             ctx.exit(IO_REFUSED)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
+
+
+def _module_of(verb: str) -> str:
+    folder = "commands.rewrite" if verb in _REWRITES else "commands"
+    return f"stratalog.cli.{folder}.{verb.replace('-', '_')}"
 
 
 def _fill_closed_streams() -> None:
@@ -154,8 +176,9 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 def main() -> None:
     """Read, check and write Kafka's log directories without a broker.
 
-    Only 'produce' and the jobs 'spark export', 'import' and 'mirror' write. No other command changes a
-    byte, and all of them can run while a broker is using the directory.
+    Only 'produce', the jobs 'spark export', 'import' and 'mirror', and rewrites with --write (such as
+    'merge', 'erase' and 'salvage') write. No other command changes a byte, and all of them can run while a
+    broker is using the directory.
 
     Exit codes: 0 success; 1 damaged or missing data; 2 invalid command line or input; 3 the operating
     system refused to read or write.

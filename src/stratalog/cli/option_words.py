@@ -9,7 +9,11 @@ __all__ = ["with_options"]
 
 _OPTIONS: Final = {
     "allow_loss=True": "--allow-loss",
+    "control=True": "--control",
+    "latest_per_key=True": "--latest-per-key",
+    "memory_bytes": "--memory",
     "on_damage='skip'": "--skip-damaged",
+    "tombstones=True": "--tombstones",
 }
 _TOPICS: Final = re.compile(r"\btopics='([A-Za-z0-9._-]+)'")
 _PARAMETERS: Final = re.compile("|".join(map(re.escape, _OPTIONS)))

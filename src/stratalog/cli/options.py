@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from functools import wraps
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
+from stratalog.cli.reporter import Reporter
+from stratalog.errors import UsageError
 from stratalog.records.layout import CODECS, INT64_MAX
 
 __all__ = [
@@ -18,11 +20,16 @@ __all__ = [
     "SIZE",
     "TIME",
     "Chosen",
+    "Roots",
     "checks",
     "limits",
     "new_topic",
     "partitions",
+    "roots",
 ]
+
+if TYPE_CHECKING:
+    from stratalog.storage.broker_config import BrokerConfig
 
 _UNITS: Final = {
     "": 1, "b": 1,
@@ -148,6 +155,58 @@ def partitions(command: Any) -> Any:
     return PATHS(_TOPIC(_PARTITION(called)))
 
 
+_ROOT: Final = click.argument("directory", metavar="[DIR]", required=False, type=click.Path())
+_BROKER: Final = click.option(
+    "--config",
+    "properties",
+    type=click.Path(),
+    metavar="FILE",
+    help="Kafka's server.properties: defaults for all topics, and log.dirs if DIR is not given.",
+)
+_CARRIED_MAX: Final = 10
+
+
+class Roots(NamedTuple):
+    """The log directories that a command opens to change them, and the broker configs for that."""
+
+    directories: tuple[str, ...]
+    broker: BrokerConfig
+
+
+def roots(command: Any) -> Any:
+    """Add the arguments of every verb that opens log directories to change them, or plans a change: DIR and
+    ``--config``. The command gets them as one value, ``roots``."""
+
+    @wraps(command)
+    def called(*args: Any, directory: str | None, properties: str | None, **options: Any) -> Any:
+        broker = _broker_config(properties)
+        directories = (directory,) if directory is not None else broker.directories
+        if not directories:
+            raise UsageError("no log directory: name one, or give --config with log.dirs")
+        return command(*args, roots=Roots(directories, broker), **options)
+
+    return _ROOT(_BROKER(called))
+
+
+def _broker_config(path: str | None) -> BrokerConfig:
+    # Imported here: few verbs need it.
+    from stratalog.storage.broker_config import BrokerConfig
+    from stratalog.storage.server_properties import read_server_properties
+
+    if path is None:
+        return BrokerConfig()
+    broker = read_server_properties(path)
+    reporter = click.get_current_context().find_object(Reporter)
+    if broker.carried and reporter is not None:
+        reporter.note(f"{path}: no effect here: {_some(broker.carried)}")
+    return broker
+
+
+def _some(names: tuple[str, ...]) -> str:
+    more = len(names) - _CARRIED_MAX
+    return ", ".join(names[:_CARRIED_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
 _MAX_BATCH: Final = click.option(
     "--max-batch-bytes",
     type=SIZE,
@@ -197,7 +256,7 @@ _COMPRESSION: Final = click.option(
 )
 _CONFIGS: Final = click.option(
     "-c",
-    "--config",
+    "--topic-config",
     "configs",
     multiple=True,
     metavar="NAME=VALUE",

@@ -48,7 +48,7 @@ class RecordTarget:
         error = None
         if self._partition is None:
             lines, error = self._with_partitions(logs, lines)
-            self._place(logs, lines)
+            self._take_turns(logs, lines)
         acceptance = Acceptance(logs.topic(self._topic).config, self._compression, logs.now_ms())
         for some in _apart(lines, acceptance):
             self._append(logs, some, acceptance.batch_bytes)
@@ -81,7 +81,7 @@ class RecordTarget:
             "for all records with -p"
         )
 
-    def _place(self, logs: Logs, lines: list[RecordLine]) -> None:
+    def _take_turns(self, logs: Logs, lines: list[RecordLine]) -> None:
         """Give the partition in turn to those that have neither a partition nor a key."""
         there = logs.topic(self._topic).partitions
         if there != self._partitions:

@@ -17,28 +17,34 @@ __all__ = ["Verb"]
 
 
 class Verb(WithExamples):
-    """Add ``-o`` and ``--out``, pass a reporter to the command, and print the result that it returns."""
+    """Add ``-o`` and ``--out``, pass a reporter to the command, and print the result that it returns.
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
+    Without ``prints_to_file`` there is no ``--out``: a command that writes a directory has its own."""
+
+    def __init__(self, *args: Any, prints_to_file: bool = True, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self.params += [
+        self._prints_to_file = prints_to_file
+        self.params.append(
             click.Option(
                 ["-o", "--output"],
                 type=click.Choice(list(FORMATS)),
                 help="Output format. Default: table on a terminal, otherwise ndjson.",
-            ),
-            click.Option(
-                ["--out"],
-                type=click.Path(),
-                metavar="FILE",
-                help="Write to a new file. Without -o, its suffix selects the format.",
-            ),
-        ]
+            )
+        )
+        if prints_to_file:
+            self.params.append(
+                click.Option(
+                    ["--out"],
+                    type=click.Path(),
+                    metavar="FILE",
+                    help="Write to a new file. Without -o, its suffix selects the format.",
+                )
+            )
 
     def invoke(self, ctx: click.Context) -> None:
         output = choose_output(
             ctx.params.pop("output"),
-            ctx.params.pop("out"),
+            ctx.params.pop("out") if self._prints_to_file else None,
             is_terminal=sys.stdout is not None and sys.stdout.isatty(),
         )
         check_output(output)

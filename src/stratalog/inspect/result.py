@@ -28,8 +28,7 @@ class Kind(Enum):
     JSON = auto()  # lists and dicts of JSON's own values
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """A column of a result. Some are too much for a table, and only in the other outputs."""
 
     name: str
@@ -44,8 +43,7 @@ class Same:
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):
     """Some rows of a result, column by column in the order of its fields."""
 
     rows: int

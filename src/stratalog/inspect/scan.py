@@ -7,6 +7,7 @@ whole batches by their headers.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -18,6 +19,7 @@ from stratalog.clock import SYSTEM_CLOCK
 from stratalog.errors import (
     CorruptionError,
     OffsetOutOfRangeError,
+    SpillError,
     StorageError,
     UsageError,
 )
@@ -28,8 +30,21 @@ from stratalog.inspect.file.skipped_damage import (
     refuse_committed_skip,
     with_advice,
 )
+from stratalog.inspect.latest.latest_reader import (
+    MEMORY_BYTES_DEFAULT,
+    LatestPerKey,
+    LatestReader,
+    LeftOut,
+    keys_only,
+)
 from stratalog.inspect.partition.partition_filter import Partitions, Topics, partition_filter
-from stratalog.inspect.partition.sources import Paths, Sources, find_sources, path_list
+from stratalog.inspect.partition.sources import (
+    PartitionSource,
+    Paths,
+    Sources,
+    find_sources,
+    path_list,
+)
 from stratalog.inspect.range.offset_range import (
     Anchor,
     Bound,
@@ -83,6 +98,10 @@ def scan(
     control: bool = False,
     isolation: str = "read_uncommitted",
     on_damage: str = "fail",
+    latest_per_key: bool = False,
+    tombstones: bool = False,
+    memory_bytes: int | None = None,
+    temp_dir: str | os.PathLike[str] | None = None,
     max_batch_bytes: int = BATCH_SIZE_MAX_DEFAULT,
     max_decompressed_bytes: int = DECOMPRESSED_SIZE_MAX_DEFAULT,
     file_system: FileSystem | None = None,
@@ -109,6 +128,13 @@ def scan(
     ``on_damage`` says what happens at a damaged batch: ``"fail"`` raises CorruptionError after what stands
     before it, and what follows, in this partition and in others, is not read; ``"skip"`` goes on
     at the next intact batch, and ``skipped`` of the result lists what was left out.
+
+    ``latest_per_key`` yields only the newest record of each key of each partition, among those that the
+    other parameters select: what compaction would leave. The files are read twice. Records without a key
+    are left out, and so are keys whose newest record is a tombstone, unless ``tombstones``; ``left_out`` of
+    the result has the numbers. Keys take ``memory_bytes`` (256 MiB, enough for 6.7 million) at most; more of
+    them are spilled to files in ``temp_dir``, by default the system's. Of a damaged partition nothing is
+    shown, unless ``on_damage`` is ``"skip"``.
 
     Batches that the bounds leave out by their headers are not read further, so their CRC is not checked:
     ``stratalog verify`` does that.
@@ -148,6 +174,11 @@ def scan(
         file_system, listed = open_store(listed)
     damaged = on_damage_of(on_damage)
     is_committed = _is_committed(isolation)
+    latest = None
+    if latest_per_key:
+        latest = _latest(memory_bytes, temp_dir, tombstones=tombstones, control=control)
+    else:
+        _refuse_alone(tombstones, memory_bytes, temp_dir)
     refuse_committed_skip(is_committed=is_committed, on_damage=damaged)
     wanted_partitions = partition_filter(topics, partitions)
     find = partial(find_sources, listed, wanted_partitions, file_system, on_refused=on_refused)
@@ -159,6 +190,7 @@ def scan(
         file_system,
         damaged,
         is_committed=is_committed,
+        latest=latest,
     )
 
 
@@ -209,6 +241,35 @@ def _is_committed(isolation: object) -> bool:
     return isolation == words[1]
 
 
+def _refuse_alone(tombstones: bool, memory_bytes: object, temp_dir: object) -> None:
+    """UsageError for what only a read of the newest records uses."""
+    for name, is_given in (
+        ("tombstones=True", tombstones),
+        ("memory_bytes", memory_bytes is not None),
+        ("temp_dir", temp_dir is not None),
+    ):
+        if is_given:
+            raise UsageError(f"{name} needs latest_per_key=True")
+
+
+def _latest(
+    memory_bytes: int | None,
+    temp_dir: str | os.PathLike[str] | None,
+    *,
+    tombstones: bool,
+    control: bool,
+) -> LatestPerKey:
+    if control:
+        raise UsageError(
+            "control records have no keys: control=True and latest_per_key=True cannot be combined"
+        )
+    size = MEMORY_BYTES_DEFAULT if memory_bytes is None else _number(memory_bytes, "memory_bytes")
+    folder = None if temp_dir is None else os.fspath(temp_dir)
+    if folder is not None and not os.path.isdir(folder):
+        raise UsageError(f"temp_dir={folder!r} is not a directory")
+    return LatestPerKey(memory_bytes=size, tombstones=tombstones, temp_dir=folder)
+
+
 def _number(value: Any, name: str) -> int:
     """A whole number, also one of numpy's."""
     try:
@@ -242,8 +303,10 @@ class Scan(ArrowStream):
         on_damage: OnDamagedBatch = OnDamagedBatch.FAIL,
         *,
         is_committed: bool = False,
+        latest: LatestPerKey | None = None,
     ) -> None:
         self.columns = columns
+        self._latest = latest
         self._is_committed = is_committed
         self._on_damage = on_damage
         self.selection = selection
@@ -259,7 +322,11 @@ class Scan(ArrowStream):
         #: Called with the error that ends the reading of a partition; the others are read then. None: it
         #: is raised, and they are not.
         self.on_failure: Callable[[CorruptionError | StorageError], None] | None = None
-        self._reader = self._new_reader()
+        self._reader = self._new_reader(selection)
+        #: What the second of two passes is read with, where only the newest records are wanted.
+        self._second: PartitionReader | None = None
+        #: What was left out because only the newest record of each key is wanted; None: all are.
+        self.left_out = None if latest is None else LeftOut()
 
     def with_columns(self, columns: Sequence[str], *, batch_rows: int) -> Scan:
         """The same records with other columns. What was found under the paths is not looked for again."""
@@ -275,6 +342,7 @@ class Scan(ArrowStream):
             self._file_system,
             self._on_damage,
             is_committed=self._is_committed,
+            latest=self._latest,
         )
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -293,11 +361,14 @@ class Scan(ArrowStream):
         if not self._is_fresh:
             self.sources = self._find()
         self._is_fresh = False
-        self._reader = reader = self._new_reader()
+        read = self._new_run()
+        reader = self._reader
         partitions = self.sources.partitions
         for number, source in enumerate(partitions):
             try:
-                yield from reader.read(source)
+                yield from read(source)
+            except SpillError:
+                raise  # the next partition would not fare better
             except (CorruptionError, StorageError) as error:
                 if self.on_failure is not None:
                     self.on_failure(error)
@@ -309,9 +380,19 @@ class Scan(ArrowStream):
             _, start, end = reader.beyond[0]
             raise OffsetOutOfRangeError(start, partitions[0].log_start, end)
 
-    def _new_reader(self) -> PartitionReader:
+    def _new_run(self) -> Callable[[PartitionSource], Iterator[tuple[LogFile, DecodedColumns]]]:
+        if self._latest is None:
+            self._reader = self._new_reader(self.selection)
+            return self._reader.read
+        self._reader = self._new_reader(keys_only(self.selection))
+        self._second = self._new_reader(self.selection)
+        latest = LatestReader(self._reader, self._second, self._latest)
+        self.left_out = latest.left_out
+        return latest.read
+
+    def _new_reader(self, selection: Selection) -> PartitionReader:
         return PartitionReader(
-            self.selection,
+            selection,
             self._wanted,
             self._file_system,
             self._note_progress,
@@ -319,9 +400,9 @@ class Scan(ArrowStream):
             is_committed=self._is_committed,
         )
 
-    def _note_progress(self, done: int) -> None:
+    def _note_progress(self, _: int) -> None:
         if self.progress is not None:
-            self.progress(done)
+            self.progress(self.bytes_read // (1 if self._latest is None else 2))
 
     @property
     def ends(self) -> list[FileEnd]:
@@ -336,7 +417,10 @@ class Scan(ArrowStream):
     @property
     def skipped(self) -> list[SkippedDamage]:
         """What was left out because it is damaged, in the order in which it was met."""
-        return self._reader.skipped
+        first = self._reader.skipped
+        if self._second is None:
+            return first
+        return [*first, *(each for each in self._second.skipped if each not in first)]
 
     @property
     def beyond(self) -> list[StartBeyondEnd]:
@@ -346,16 +430,21 @@ class Scan(ArrowStream):
     @property
     def vanished(self) -> list[str]:
         """Files that were gone before they could be read: a broker deleted them meanwhile."""
-        return self._reader.vanished
+        second = [] if self._second is None else self._second.vanished
+        return [*self._reader.vanished, *second]
 
     @property
     def bytes_read(self) -> int:
-        return self._reader.bytes_read
+        """Bytes of log that were gone through, in both passes if there are two."""
+        second = 0 if self._second is None else self._second.bytes_read
+        return self._reader.bytes_read + second
 
     @property
     def skipped_batches(self) -> int:
-        """Batches that the bounds left out by their header alone."""
-        return self._reader.skipped_batches
+        """Batches that the bounds left out by their header alone; so does a second pass with those that
+        hold no record it wants."""
+        second = 0 if self._second is None else self._second.skipped_batches
+        return self._reader.skipped_batches + second
 
 
 def _told(error: CorruptionError, reader: PartitionReader, unread: int) -> CorruptionError:

@@ -70,7 +70,13 @@ class Appender:
 
     def _sync(self, topic: str, partitions: Iterable[int]) -> None:
         for number in partitions:
-            self._partitions.get(TopicPartition(topic, number)).sync()
+            topic_partition = TopicPartition(topic, number)
+            log = self._partitions.get(topic_partition)
+            try:
+                log.sync()
+            except StratalogError as error:
+                self._partitions.check_not_deleted(topic_partition, log, error)
+                raise
 
     def _append(
         self,
@@ -98,4 +104,8 @@ class Appender:
                 first = written.get(number, result).first_offset
                 written[number] = result._replace(first_offset=first)
 
-            append_rows(log, topic_partition, rows, options, transaction, note, self._gate)
+            try:
+                append_rows(log, topic_partition, rows, options, transaction, note, self._gate)
+            except StratalogError as error:
+                self._partitions.check_not_deleted(topic_partition, log, error)
+                raise

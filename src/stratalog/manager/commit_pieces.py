@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from stratalog.clock import SYSTEM_CLOCK, Clock
 from stratalog.errors import StratalogError
 from stratalog.manager.commits.commits import CommitResult, TopicPlan
-from stratalog.manager.logs import open_logs
+from stratalog.manager.logs import BrokerConfigs, open_logs
 from stratalog.manager.root.lock_wait import when_unlocked
 from stratalog.storage.commits.key import CommitKey
 from stratalog.storage.commits.piece import Piece
@@ -25,6 +25,7 @@ def commit_pieces(
     topics: Mapping[str, TopicPlan] | None = None,
     file_system: FileSystem | None = None,
     clock: Clock = SYSTEM_CLOCK,
+    config: BrokerConfigs | None = None,
     lock_timeout_s: float = 10.0,
     threads: int = 1,
 ) -> CommitResult:
@@ -34,11 +35,13 @@ def commit_pieces(
     are not there. Where another commit is under way it is waited for; where a broker or another writer has
     the directory open for longer than ``lock_timeout_s``, LockedError. What cannot be is refused before
     anything has changed; an error that comes later says that the commit will happen. ``threads`` is how many
-    partitions are worked on at once.
+    partitions are worked on at once. ``config`` has defaults for all topics, as in ``stratalog.open``.
     """
     listed = list(pieces)
     files = file_system or OsFileSystem()
-    logs = when_unlocked(lambda: open_logs(root, file_system=files, clock=clock), lock_timeout_s)
+    logs = when_unlocked(
+        lambda: open_logs(root, config=config, file_system=files, clock=clock), lock_timeout_s
+    )
     try:
         result = logs.commit(key, listed, topics, threads=threads)
     except BaseException as error:

@@ -7,6 +7,7 @@ clean-shutdown marker; a crash before costs a recovery, and nothing that was ack
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -18,10 +19,21 @@ from stratalog.errors import CorruptionError, StorageError, StratalogError, Usag
 from stratalog.manager.append_gate import AppendGate
 from stratalog.manager.appender import Appender
 from stratalog.manager.attempt import attempt, attempt_each, raise_first
-from stratalog.manager.commits.commits import CommitResult, DirectoryCommits, TopicPlan
+from stratalog.manager.background import Background
+from stratalog.manager.cleaning.cleaner import Cleaner, CleanerStatus, cleaner_settings
+from stratalog.manager.cleaning.retention import PartitionRetention, TopicRetention
+from stratalog.manager.cleaning.threads import CleanerThreads
+from stratalog.manager.commits.commits import (
+    CommitResult,
+    DirectoryCommits,
+    ReplaceResult,
+    TopicPlan,
+)
 from stratalog.manager.open_partitions import OpenPartitions, closed_error
 from stratalog.manager.partition_views import PartitionViews
 from stratalog.manager.read.reading import LogRows, StoredRecord, isolation_of
+from stratalog.manager.rewrites import Rewrites
+from stratalog.manager.rewriting import RewritingLogs
 from stratalog.manager.root.catalogue import Catalogue
 from stratalog.manager.root.directory import LogDirectory, identity_of
 from stratalog.manager.root.recoveries import OnRecovery, log_report
@@ -33,25 +45,35 @@ from stratalog.manager.write.records import whole_number
 from stratalog.manager.write.transactions import Transaction, TransactionJournal
 from stratalog.records.builder import BATCH_BYTES
 from stratalog.records.layout import Codec
+from stratalog.rewrite.compact.clean import CleaningResult
+from stratalog.rewrite.compact.compact import Compact
+from stratalog.rewrite.limits import RewriteLimits
+from stratalog.storage.broker_config import BrokerConfig, ConfigEntry, describe_topic
 from stratalog.storage.commits.key import CommitKey
 from stratalog.storage.commits.piece import Piece
+from stratalog.storage.commits.segment_groups import PartitionGroups
 from stratalog.storage.files.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.names import check_topic_type, is_path
 from stratalog.storage.partition_log import AppendResult, PartitionLog, Watermark
 from stratalog.storage.recovery.report import LoadReport
 from stratalog.storage.segment.tail_verdict import OnDamage
+from stratalog.storage.server_properties import read_server_properties
 from stratalog.storage.views.log_view import Isolation
 from stratalog.types import TopicPartition
 
-__all__ = ["Logs", "open_logs"]
+__all__ = ["BrokerConfigs", "Logs", "Paths", "open_logs"]
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+#: Kafka's broker configs: by name, checked already, or the path of a ``server.properties``.
+BrokerConfigs = Mapping[str, object] | BrokerConfig | str | os.PathLike[str]
 
 
 def open_logs(
-    directories: Paths,
+    directories: Paths | None = None,
     *,
+    config: BrokerConfigs | None = None,
+    background: bool = False,
     read_only: bool = False,
     sync: bool = True,
     on_damage: OnDamage | str = OnDamage.REFUSE,
@@ -62,6 +84,13 @@ def open_logs(
     """Open one or several log directories: Kafka's ``log.dirs``. A folder that is empty, or not there,
     becomes a log directory.
 
+    ``config`` has Kafka's broker configs, as a mapping or as the path of a ``server.properties``: defaults
+    for all topics, such as ``log.retention.hours``, and the ``log.dirs`` to open if ``directories`` is not
+    given. They are not stored: a topic's own configs come first.
+
+    With ``background``, jobs do what Kafka's log manager does: retention, compaction, checkpoints, and
+    expiring idle producers, at the intervals of ``config``. ``Logs.jobs`` lists them.
+
     With ``sync`` an append is acknowledged when it is on the disk, and readers see it then; without, when
     the operating system has it. ``read_only`` needs no lock and changes nothing, also next to a writer.
     ``on_damage`` says what recovery does where intact records follow damaged ones: ``"refuse"`` leaves the
@@ -69,6 +98,9 @@ def open_logs(
     files. ``Logs.recovery`` and ``Logs.damage`` list what was done; ``on_recovery`` is called for each
     partition that was recovered, and by default logs it to ``stratalog.recovery``.
     """
+    broker = _broker_config(config)
+    if directories is None:
+        directories = _directories_of(broker)
     listed: tuple[object, ...] = (directories,)
     if isinstance(directories, Iterable) and not isinstance(directories, str | os.PathLike):
         listed = tuple(directories)
@@ -77,6 +109,8 @@ def open_logs(
         raise UsageError(f"no log directory given: {directories!r}")
     return Logs(
         paths,
+        broker=broker,
+        background=background,
         read_only=read_only,
         sync=sync,
         on_damage=_on_damage(on_damage),
@@ -84,6 +118,22 @@ def open_logs(
         file_system=file_system or OsFileSystem(),
         clock=clock,
     )
+
+
+def _broker_config(config: object) -> BrokerConfig:
+    if isinstance(config, BrokerConfig):
+        return config
+    if isinstance(config, str | os.PathLike):
+        return read_server_properties(config)
+    if config is None or isinstance(config, Mapping):
+        return BrokerConfig.of(config)
+    raise UsageError(f"config is a mapping of names to values, or a path, not {config!r}")
+
+
+def _directories_of(broker: BrokerConfig) -> tuple[str, ...]:
+    if not broker.directories:
+        raise UsageError("no log directory given: name one, or set log.dirs in the config")
+    return broker.directories
 
 
 def _on_damage(on_damage: OnDamage | str) -> OnDamage:
@@ -113,7 +163,7 @@ def _is_duration(seconds: object) -> bool:
     return isinstance(seconds, int | float) and seconds >= 0
 
 
-class Logs:
+class Logs(RewritingLogs):
     """Open log directories; see :func:`open_logs`. A context manager. Threads may share it.
 
     A forked process may read through it, as next to any other writer. Changes are refused there, and closing
@@ -124,6 +174,8 @@ class Logs:
         self,
         roots: Sequence[str],
         *,
+        broker: BrokerConfig,
+        background: bool,
         read_only: bool,
         sync: bool,
         on_damage: OnDamage,
@@ -131,6 +183,8 @@ class Logs:
         file_system: FileSystem,
         clock: Clock,
     ) -> None:
+        if background and read_only:
+            raise UsageError("background jobs change the logs: open them without read_only")
         self._file_system = file_system
         self._clock = clock
         self._read_only = read_only
@@ -143,7 +197,7 @@ class Logs:
                 directory = LogDirectory(root, file_system, read_only=read_only)
                 opened.callback(directory.release)
                 self._directories.append(directory)
-            self._catalogue = Catalogue(self._directories, file_system, read_only=read_only)
+            self._catalogue = Catalogue(self._directories, file_system, broker, read_only=read_only)
             self._partitions = OpenPartitions(
                 self._directories, self._catalogue, file_system, clock,
                 watermark=Watermark.SYNCED if sync else Watermark.WRITTEN, on_damage=on_damage,
@@ -154,10 +208,12 @@ class Logs:
             self._gate = AppendGate()
             self._commits = [
                 DirectoryCommits(
-                    each, self._catalogue, file_system, clock, self._partitions.get, self._gate
+                    each, self._catalogue, file_system, clock, self._partitions.get, self._gate,
+                    on_replaced=self._partitions.remove_later,
+                    store_cleaned=self._partitions.store_cleaned,
                 )
                 for each in self._directories
-            ]
+            ]  # fmt: skip
             self._appender = Appender(self._catalogue, self._partitions, clock, self._gate)
             self._changes = TopicChanges(
                 self._catalogue, self._partitions, self._journals, self._commits,
@@ -170,9 +226,25 @@ class Logs:
                 file_system,
                 read_only=read_only,
             )
+            self._rewrites = Rewrites(
+                self._catalogue, self._partitions, self._views, self._gate, file_system, clock
+            )
+            self._retention = TopicRetention(
+                self._partitions, self._views, self._rewrites, self._gate, clock
+            )
+            self._cleaner = Cleaner(
+                self._catalogue, self._partitions, self._views, clock, cleaner_settings(broker)
+            )
+            self._background = Background(
+                self._catalogue, self._partitions, self._gate, file_system, clock
+            )
             if not read_only:
                 opened.callback(self._partitions.abandon)
                 self._begin()
+            self._cleaner_threads = CleanerThreads(self._cleaner, broker, clock)
+            if background:
+                self._background.start()
+                self._cleaner_threads.start()
             opened.pop_all()
 
     def _begin(self) -> None:
@@ -262,9 +334,9 @@ class Logs:
         exist_ok: bool = False,
         **names: object,
     ) -> Topic:
-        """Create a topic, with one partition by default. Configs go by Kafka's names, in a mapping
-        (``{"retention.ms": 60000}``) or as keywords (``retention_ms=60000``). Each partition goes to the
-        directory with fewest.
+        """Create a topic. Configs go by Kafka's names, in a mapping (``{"retention.ms": 60000}``) or as
+        keywords (``retention_ms=60000``). Without ``partitions`` it gets ``num.partitions`` of the broker
+        config, which is 1 by default. Each partition goes to the directory with fewest.
 
         With ``exist_ok`` a topic that exists is returned as it is; UsageError if the number of partitions or
         a config that is given differs from its own.
@@ -274,13 +346,24 @@ class Logs:
         return self._changes.create(topic, partitions, config, exist_ok=exist_ok)
 
     def alter_configs(self, topic: str, configs: Mapping[str, object | None]) -> Topic:
-        """Change configs of a topic, by Kafka's names; None resets one to its default. Open logs, and the
-        flushes by ``flush.ms``, follow at once."""
+        """Change configs of a topic, by Kafka's names; None resets one to the broker's default. Open logs,
+        and the flushes by ``flush.ms``, follow at once."""
         self._check_writable()
         given = _config_mapping(configs)
         if given is None:
             raise UsageError("configs are a mapping of names to values, not None")
         return self._changes.alter_configs(topic, given)
+
+    @property
+    def broker_config(self) -> BrokerConfig:
+        """The broker configs that the logs were opened with."""
+        return self._catalogue.broker
+
+    def describe_configs(self, topic: str) -> dict[str, ConfigEntry]:
+        """Return every config of a topic by name: its value, where that comes from (``topic``, ``broker`` or
+        ``default``), and all places that have a value, the one that counts first."""
+        self._views.refresh()
+        return describe_topic(self._catalogue.broker, self._catalogue.own_config(topic))
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic and all its records, in every open directory. When this returns the topic is gone,
@@ -306,7 +389,9 @@ class Logs:
         check_topic_type(topic)
         return self._partitions.get(TopicPartition(topic, _partition_number(partition)))
 
-    def places(self, topic: str, partitions: int | Iterable[int] | None) -> list[TopicPartition]:
+    def topic_partitions(
+        self, topic: str, partitions: int | Iterable[int] | None
+    ) -> list[TopicPartition]:
         """Return the partitions that a reader names: all, one, or several."""
         self._views.refresh()
         if type(partitions) is int:  # nearly always
@@ -323,6 +408,12 @@ class Logs:
         if not named:
             raise UsageError(f"no partition of {topic!r} is named")
         return named
+
+    def places(self, topic: str, partitions: int | Iterable[int] | None) -> list[TopicPartition]:
+        """Return ``topic_partitions(topic, partitions)``. Deprecated: use that name."""
+        text = "Logs.places is deprecated: use Logs.topic_partitions"
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        return self.topic_partitions(topic, partitions)
 
     # Writing.
 
@@ -401,6 +492,24 @@ class Logs:
             self._check_writable()
             return self._commits[0].commit(key, pieces, topics, threads=threads)
 
+    def replace_segments(
+        self, key: CommitKey, partitions: Iterable[PartitionGroups], *, threads: int = 1
+    ) -> ReplaceResult:
+        """Put segments that tasks have staged in the place of others, all of them once; see
+        ``manager.commit_segments``, which opens a directory for just that. Others may append and read
+        meanwhile. All partitions are in one directory, and so is what was staged for them."""
+        self._check_writable()
+        listed = list(partitions)
+        with self._changes.lock:
+            self._check_writable()
+            directory_of = self._catalogue.directory_of
+            named = {each.topic_partition for each in listed} & directory_of.keys()
+            numbers = {directory_of[each] for each in named}
+            if len(numbers) > 1:
+                raise UsageError("segments of several log directories: commit those of each alone")
+            commits = self._commits[min(numbers, default=0)]
+            return commits.replace(key, listed, threads=threads)
+
     def now_ms(self) -> int:
         return self._clock.now_ms()
 
@@ -447,7 +556,7 @@ class Logs:
         """
         self._check_open()
         return LogRows(
-            self._views.look(self.places(topic, partitions)),
+            self._views.look(self.topic_partitions(topic, partitions)),
             start=start,
             end=end,
             start_time=start_time,
@@ -476,18 +585,18 @@ class Logs:
         if timeout_s is not None and not _is_duration(timeout_s):
             raise UsageError(f"timeout_s is a number of seconds, not {timeout_s!r}")
         return self._views.tail(
-            self.places(topic, partitions), start, isolation_of(isolation), timeout_s
+            self.topic_partitions(topic, partitions), start, isolation_of(isolation), timeout_s
         )
 
     def earliest(self, topic: str, partition: int = 0) -> int:
         """Return the first offset of a partition."""
         self._check_open()
-        return self._views.look(self.places(topic, partition))[0].view.log_start
+        return self._views.look(self.topic_partitions(topic, partition))[0].view.log_start
 
     def latest(self, topic: str, partition: int = 0) -> int:
         """Return the offset that the next record will get."""
         self._check_open()
-        return self._views.look(self.places(topic, partition))[0].view.log_end
+        return self._views.look(self.topic_partitions(topic, partition))[0].view.log_end
 
     # Looking after.
 
@@ -505,10 +614,70 @@ class Logs:
         raised after all were tried."""
         self._check_writable()
         failures: list[StratalogError] = []
-        gone = self._partitions.retain(failures)
+        with self._gate:  # a commit counts on what it found in its logs
+            gone = self._partitions.retain(failures)
         attempt(self.checkpoint, failures)
         raise_first(failures)
         return gone
+
+    def clean(
+        self,
+        topic: str,
+        partitions: int | Iterable[int] | None = None,
+        *,
+        roll: bool = False,
+        limits: RewriteLimits | None = None,
+    ) -> dict[TopicPartition, list[CleaningResult]]:
+        """Compact a topic now, whatever its ``cleanup.policy`` and dirty ratio: of each key only the newest
+        record stays, at its offset. The active segment is left out; with ``roll``, a new one is begun first,
+        so that everything written so far is compacted. Others may append and read meanwhile.
+
+        Returns the rounds of each partition, one for each map of keys that was needed.
+        """
+        self._check_writable()
+        limits = limits or RewriteLimits(clock=self._clock)
+        return {
+            each: self._cleaner.clean(each, limits, roll=roll)
+            for each in self.topic_partitions(topic, partitions)
+        }
+
+    def compaction(self) -> Compact:
+        """Return the rewrite that compacts logs, whatever their policy and dirty ratio, for ``plan_rewrite``
+        and ``begin_rewrite``. ``clean`` does the same without a manifest."""
+        return self._cleaner.compact()
+
+    def plan_retention(
+        self,
+        topic_partitions: Sequence[TopicPartition],
+        configs: Mapping[str, object] | None = None,
+    ) -> Iterator[PartitionRetention]:
+        """Return what retention would delete of partitions now, and why. ``configs`` replace those of the
+        topics. Changes nothing, and works on logs that are open read-only."""
+        self._check_open()
+        return self._retention.plan(topic_partitions, configs or {})
+
+    def retain_partitions(
+        self,
+        topic_partitions: Sequence[TopicPartition],
+        configs: Mapping[str, object] | None = None,
+    ) -> list[PartitionRetention]:
+        """Apply retention to partitions, and return what was deleted of each, and why. ``configs`` replace
+        those of the topics."""
+        self._check_writable()
+        done = list(self._retention.apply(topic_partitions, configs or {}))
+        self.checkpoint()
+        return done
+
+    def cleaner_status(self, topic: str | None = None) -> dict[TopicPartition, CleanerStatus]:
+        """Return what the cleaner knows of the partitions of a topic, or of all compacted topics: how dirty
+        each is, what keeps it from being compacted, and how the last cleaning went."""
+        self._check_open()
+        names = [name for name, found in self.topics().items() if found.config.compacts]
+        return {
+            each: self._cleaner.status(each)
+            for name in (names if topic is None else [topic])
+            for each in self.topic_partitions(name, None)
+        }
 
     def flush(self) -> None:
         """Sync everything, and checkpoint that recovery need not scan it. The first error is raised after
@@ -531,13 +700,13 @@ class Logs:
     @property
     def jobs(self) -> tuple[JobStatus, ...]:
         """The background jobs of these logs: when each last ran, is next due, and how it last failed."""
-        return self._partitions.scheduler.jobs()
+        return (*self._partitions.scheduler.jobs(), *self._cleaner_threads.jobs())
 
     def run_due_jobs(self) -> list[str]:
         """Run the background jobs whose time has come, and return their names. Under the system clock a
         thread does this; under a manual clock the test does."""
         self._check_writable()
-        return self._partitions.scheduler.run_due()
+        return [*self._partitions.scheduler.run_due(), *self._cleaner_threads.run_due()]
 
     # The end.
 
@@ -550,6 +719,7 @@ class Logs:
         failures: list[StratalogError] = []
         for transaction in list(self._transactions):
             attempt(transaction.end, failures)
+        self._cleaner_threads.stop()
         self._partitions.scheduler.stop()
         with self._changes.lock, self._lock:
             if self._partitions.is_closed:

@@ -7,16 +7,23 @@ from functools import partial
 from typing import Final
 
 from stratalog.clock import Clock
-from stratalog.errors import CorruptionError, StorageError, StratalogError, UsageError
+from stratalog.errors import (
+    CorruptionError,
+    StorageError,
+    StratalogError,
+    UnknownPartitionError,
+    UsageError,
+)
 from stratalog.manager.attempt import attempt
 from stratalog.manager.root.catalogue import Catalogue
-from stratalog.manager.root.checkpointing import write_checkpoints
+from stratalog.manager.root.checkpointing import ALL_FILES, write_checkpoints
 from stratalog.manager.root.directory import LogDirectory
 from stratalog.manager.root.recoveries import OnRecovery, Recoveries
 from stratalog.manager.scheduler import Scheduler
 from stratalog.manager.upkeep import DueFlushes, DueRemovals
 from stratalog.storage.files.filesystem import FileSystem
 from stratalog.storage.files.forks import check_forks, fork_count
+from stratalog.storage.log.retention import RetentionPlan, RetentionPolicy
 from stratalog.storage.names import parse_partition_dir
 from stratalog.storage.partition_log import PartitionLog, Watermark
 from stratalog.storage.segment.tail_verdict import OnDamage
@@ -63,6 +70,11 @@ class OpenPartitions:
         self._forks = fork_count()
 
     @property
+    def directory_count(self) -> int:
+        """How many directories there are: they are numbered from 0 on."""
+        return len(self._directories)
+
+    @property
     def is_inherited(self) -> bool:
         """Whether another process opened them: the one that this process was forked from."""
         return self._forks != fork_count()
@@ -75,6 +87,10 @@ class OpenPartitions:
         """Return the log of a partition; open and recover it at its first use."""
         log = self._logs.get(topic_partition)
         return self._open(topic_partition) if log is None else log
+
+    def is_open(self, topic_partition: TopicPartition) -> bool:
+        """Return whether the log of a partition was opened already."""
+        return topic_partition in self._logs
 
     def _open(self, topic_partition: TopicPartition) -> PartitionLog:
         with self.lock:
@@ -109,6 +125,7 @@ class OpenPartitions:
                 is_clean=directory.was_clean and topic_partition.topic not in self._dropped,
                 clean_end=directory.clean_end(topic_partition),
                 on_damage=self._on_damage,
+                producer_ttl_ms=self._catalogue.broker.producer_id_expiration_ms,
                 watermark=self._watermark,
             )
         except CorruptionError as error:
@@ -126,6 +143,16 @@ class OpenPartitions:
         """Schedule the removal of files that a log has set aside."""
         self._removals.watch(log)
         self.scheduler.reschedule(_DELETE_FILES)
+
+    def store_cleaned(self, topic_partition: TopicPartition, offset: int) -> None:
+        """Store up to which offset a log is compacted, unless its topic was deleted."""
+        with self.lock:
+            known = self._catalogue.directory_of
+            if topic_partition not in known:
+                return
+            checkpoint = self._catalogue.directory(topic_partition).cleaned_offsets
+            offsets = {each: at for each, at in checkpoint.offsets.items() if each in known}
+            checkpoint.write({**offsets, topic_partition: offset})
 
     def reconfigure(self, topic: str) -> None:
         """Apply the present configs of a topic to its open logs. A log that failed takes them when it is
@@ -154,6 +181,15 @@ class OpenPartitions:
         for log in gone.values():
             log.abandon()
 
+    def check_not_deleted(
+        self, topic_partition: TopicPartition, log: PartitionLog, error: StratalogError
+    ) -> None:
+        """Raise UnknownPartitionError if the topic of a log was deleted while the log was used: whatever the
+        ``error`` says, that is why."""
+        if self._logs.get(topic_partition) is not log:
+            topic = topic_partition.topic
+            raise UnknownPartitionError(f"topic {topic!r} was deleted in the meantime") from error
+
     def remove_folders_later(self, folders: Collection[tuple[int, str]], delay_ms: int) -> None:
         """Schedule the removal of the folders of a deleted topic."""
         self._removals.add(delay_ms, partial(self._catalogue.remove_folders, folders))
@@ -162,12 +198,12 @@ class OpenPartitions:
     def open_all(self, failures: list[StratalogError]) -> None:
         """Open every partition. Errors are added to ``failures`` and stop nothing else."""
         for topic_partition in sorted(self._catalogue.directory_of):
-            self._attempt(topic_partition, None, failures)
+            self.attempt(topic_partition, None, failures)
 
     def flush(self, failures: list[StratalogError]) -> None:
         """Flush and sync every open log. Errors are added to ``failures`` and stop nothing else."""
-        for topic_partition in self._open_now():
-            self._attempt(topic_partition, _flush, failures)
+        for topic_partition in self.open_now():
+            self.attempt(topic_partition, _flush, failures)
 
     def retain(self, failures: list[StratalogError]) -> int:
         """Apply retention to every partition; return how many segments were deleted. Errors are added to
@@ -176,22 +212,34 @@ class OpenPartitions:
 
         def retain(log: PartitionLog) -> None:
             nonlocal gone
-            deletions = log.retain().deletions
-            gone += len(deletions)
-            if deletions:
-                self.remove_later(log)
+            gone += len(self.retain_log(log).deletions)
             log.remove_due()
             log.expire_producers()
 
         for topic_partition in list(self._catalogue.directory_of):
-            self._attempt(topic_partition, retain, failures)
+            self.attempt(topic_partition, retain, failures)
         return gone
 
-    def _open_now(self) -> list[TopicPartition]:
+    def retain_log(
+        self, log: PartitionLog, policies: tuple[RetentionPolicy, ...] | None = None
+    ) -> RetentionPlan:
+        """Apply retention to an open log, by its configs or by ``policies``, and schedule the removal of its
+        files; return what was deleted, and why."""
+        plan = log.retain(policies)
+        if plan.deletions:
+            self.remove_later(log)
+        return plan
+
+    def find(self, topic_partition: TopicPartition) -> PartitionLog | None:
+        """Return the log of a partition if it is open."""
+        return self._logs.get(topic_partition)
+
+    def open_now(self) -> list[TopicPartition]:
+        """Return the partitions whose logs are open."""
         with self.lock:
             return list(self._logs)
 
-    def _attempt(
+    def attempt(
         self,
         topic_partition: TopicPartition,
         call: Callable[[PartitionLog], None] | None,
@@ -209,15 +257,15 @@ class OpenPartitions:
             if is_known and (log is None or self._logs.get(topic_partition) is log):
                 failures.append(error)
 
-    def checkpoint(self, number: int) -> None:
-        """Write the checkpoints of a directory."""
+    def checkpoint(self, number: int, names: Collection[str] = ALL_FILES) -> None:
+        """Write the checkpoint files of a directory, or only those that are named."""
         directory_of = self._catalogue.directory_of
         logs = {
             topic_partition: log
             for topic_partition, log in self._logs.items()
             if directory_of.get(topic_partition) == number  # it may have been deleted
         }
-        write_checkpoints(self._directories[number], logs, directory_of, number)
+        write_checkpoints(self._directories[number], logs, directory_of, number, names)
 
     def abandon(self) -> None:
         """Release every log as it is, without writing anything."""

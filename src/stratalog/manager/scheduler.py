@@ -77,13 +77,22 @@ class Scheduler:
         self._runner: int | None = None
         self._is_stopped = False
 
-    def add(self, name: str, run: Callable[[], object], interval: Interval) -> None:
-        """Add a job, which first runs one interval from now. UsageError if the name is taken."""
+    def add(
+        self,
+        name: str,
+        run: Callable[[], object],
+        interval: Interval,
+        *,
+        delay_ms: int | None = None,
+    ) -> None:
+        """Add a job, which first runs ``delay_ms`` from now; if that is not given, one interval from now.
+        UsageError if the name is taken."""
         with self._lock:
             if name in self._jobs:
                 raise UsageError(f"a job named {name!r} is scheduled already")
             job = _Job(name, self._held(run), self._held(interval))
-            self._put(replace(job, due_ms=self._next_due(job)))
+            due = self._next_due(job) if delay_ms is None else self._after(delay_ms)
+            self._put(replace(job, due_ms=due))
             self._follow_up()
 
     def remove(self, name: str) -> None:
@@ -104,6 +113,11 @@ class Scheduler:
             if due is not None and (job.due_ms is None or due < job.due_ms):
                 self._put(replace(job, due_ms=due))
                 self._follow_up()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether ``stop`` was called. A long job looks at it, and ends early: ``stop`` waits for it."""
+        return self._is_stopped
 
     def jobs(self) -> tuple[JobStatus, ...]:
         """Return the status of every job, by name."""
@@ -159,7 +173,10 @@ class Scheduler:
     def _next_due(self, job: _Job) -> int | None:
         interval = job.interval()
         ms = interval() if callable(interval) else interval
-        return None if ms is None else self._clock.monotonic_ms() + ms
+        return None if ms is None else self._after(ms)
+
+    def _after(self, ms: int) -> int:
+        return self._clock.monotonic_ms() + ms
 
     def _held(self, value: T) -> Callable[[], T | None]:
         """Return a function that returns ``value``; or None if it is a method whose object is gone."""

@@ -12,7 +12,7 @@ from stratalog.manager.root.catalogue import Catalogue
 from stratalog.manager.root.topic_configs import altered_config, check_same_topic
 from stratalog.manager.root.topic_file import Topic
 from stratalog.manager.write.transactions import TransactionJournal
-from stratalog.storage.log_config import LogConfig
+from stratalog.storage.log_config import LogConfig, check_together
 from stratalog.storage.names import INTERNAL_TOPICS, check_topic_type
 
 __all__ = ["TopicChanges"]
@@ -47,12 +47,12 @@ class TopicChanges:
         check_topic_type(topic)
         if partitions is not None and type(partitions) is not int:
             raise UsageError(f"a topic has at least one partition, not {partitions!r}")
+        check_together(self._catalogue.in_effect(config))
         with self.lock:
             known = self._catalogue.topics().get(topic) if exist_ok else None
             if known is None:
-                return self._catalogue.create(
-                    topic, 1 if partitions is None else partitions, config
-                )
+                count = self._catalogue.broker.num_partitions if partitions is None else partitions
+                return self._catalogue.create(topic, count, config)
             check_same_topic(known, self._catalogue.missing(topic), partitions, config)
             return known
 
@@ -64,7 +64,8 @@ class TopicChanges:
     def alter_configs(self, topic: str, configs: Mapping[str, object | None]) -> Topic:
         """Change configs of a topic, on the disk and in open logs; see ``Logs.alter_configs``."""
         with self.lock:
-            config = altered_config(self._catalogue.topic(topic).config, configs)
+            config = altered_config(self._catalogue.own_config(topic), configs)
+            check_together(self._catalogue.in_effect(config))
             altered = self._catalogue.alter(topic, config)
             self._partitions.reconfigure(topic)
             return altered
@@ -97,7 +98,7 @@ class TopicChanges:
             raise UsageError(f"{topic!r} is one of Kafka's internal topics: it cannot be deleted")
         for journal in self._journals:
             for entry in journal.entries:
-                if any(each.topic == topic for each in entry.places):
+                if any(each.topic == topic for each in entry.topic_partitions):
                     raise UsageError(
                         f"topic {topic!r} takes part in a transaction that is {entry.state}: end it first"
                     )

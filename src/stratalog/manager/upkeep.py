@@ -47,7 +47,7 @@ class DueFlushes:
 
     def run(self) -> None:
         """Flush what is due. A log that fails is not flushed again: its next append says why."""
-        attempt_each(log.flush_if_due for log in self._writable())
+        attempt_each(partial(_flush_if_due, log) for log in self._writable())
 
     def _writable(self) -> list[PartitionLog]:
         with self._lock:
@@ -60,6 +60,14 @@ class DueFlushes:
         pauses = (int(log.config.flush_ms * _LATENESS) for log in self._writable())
         shortest = min(pauses, default=None)
         return None if shortest is None else min(max(shortest, _PAUSE_MIN_MS), _PAUSE_MAX_MS)
+
+
+def _flush_if_due(log: PartitionLog) -> None:
+    try:
+        log.flush_if_due()
+    except StratalogError:
+        if not log.is_closed:  # else its topic was deleted meanwhile
+            raise
 
 
 class DueRemovals:

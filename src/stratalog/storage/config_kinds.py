@@ -6,6 +6,7 @@ A value may come as text, from a command line or a file, or as Python has it. Te
 from __future__ import annotations
 
 import operator
+import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ __all__ = [
     "ConfigKind",
     "boolean",
     "double",
+    "folders",
     "int32",
     "int64",
     "one_of",
@@ -153,6 +155,25 @@ def replica_list() -> ConfigKind:
         return chosen
 
     return ConfigKind("list", "* or a list of partition:broker", read)
+
+
+def folders() -> ConfigKind:
+    """A Kafka ``list`` of paths, at least one and none of them empty."""
+
+    def read(value: object) -> tuple[str, ...]:
+        if isinstance(value, os.PathLike):
+            value = [value]
+        elif isinstance(value, Iterable) and not isinstance(value, str):
+            value = list(value)
+        if isinstance(value, list):
+            value = [os.fspath(each) if isinstance(each, os.PathLike) else each for each in value]
+        # A dict for its order: what is named twice is there once.
+        paths = tuple(dict.fromkeys(_list_words(value)))
+        if not paths or not all(paths) or any("\0" in path for path in paths):
+            raise ValueError(value)
+        return paths
+
+    return ConfigKind("list", "a list of folders", read)
 
 
 def _list_words(value: object) -> tuple[str, ...]:

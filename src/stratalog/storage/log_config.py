@@ -25,7 +25,7 @@ from stratalog.storage.config_kinds import (
     words_of,
 )
 
-__all__ = ["ConfigRow", "LogConfig"]
+__all__ = ["ConfigRow", "LogConfig", "check_together"]
 
 _DAY_MS: Final = 86_400_000
 _FOREVER: Final = INT64_MAX
@@ -189,7 +189,7 @@ class LogConfig:
     )
 
     #: The names of those that were given, also where they were given as the default has them.
-    given: frozenset[str] = field(default=frozenset(), compare=False)
+    given: frozenset[str] = field(default=frozenset())
 
     @classmethod
     def of(cls, configs: Mapping[str, object] | None = None, /, **names: object) -> LogConfig:
@@ -211,7 +211,7 @@ class LogConfig:
                     f"{_dotted(entry.name)}: {value!r} is not {kind.allowed}"
                 ) from None
         config = cls(**values, given=frozenset(map(_dotted, values)))
-        _check_together(config)
+        check_together(config)
         return config
 
     @property
@@ -248,6 +248,12 @@ class LogConfig:
         """Return Kafka's name of a config, also if it is given with underscores. UsageError if there is no
         such config."""
         return _dotted(_find(given).name)
+
+    @staticmethod
+    def kind_of(name: str) -> ConfigKind:
+        """Return the kind of values that a config has, by Kafka's name."""
+        kind: ConfigKind = _FIELDS[name].metadata["kind"]
+        return kind
 
     @staticmethod
     def describe() -> list[ConfigRow]:
@@ -292,7 +298,8 @@ def _find(given: object) -> Field[Any]:
     raise UsageError(f"{given!r} is not a topic config{hint}")
 
 
-def _check_together(config: LogConfig) -> None:
+def check_together(config: LogConfig) -> None:
+    """Raise UsageError if the values contradict each other."""
     if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
         raise UsageError(
             f"min.compaction.lag.ms ({config.min_compaction_lag_ms}) is above"

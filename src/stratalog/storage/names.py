@@ -19,6 +19,7 @@ __all__ = [
     "BOOTSTRAP_CHECKPOINT",
     "CLEANER_CHECKPOINT",
     "CLEAN_SHUTDOWN",
+    "DAMAGED_DIR",
     "FAILED_SYNC",
     "FOREIGN_ROOT_DIRS",
     "HIGH_WATERMARK_CHECKPOINT",
@@ -36,6 +37,7 @@ __all__ = [
     "STRATALOG_TOPICS",
     "STRATALOG_TRANSACTIONS",
     "TEMPORARY_SUFFIX",
+    "UNDO_MANIFEST",
     "V07_SUFFIX",
     "FileKind",
     "PartitionFile",
@@ -56,10 +58,12 @@ __all__ = [
     "parse_partition_file",
     "parse_piece_name",
     "parse_segment_name",
+    "parse_undo_dir",
     "partition_dir_name",
     "piece_file_name",
     "segment_file_name",
     "sidecar_path",
+    "undo_dir_name",
 ]
 
 LOG_SUFFIX: Final = ".log"
@@ -69,6 +73,10 @@ V07_SUFFIX: Final = ".kafka"
 LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 FAILED_SYNC: Final = "stratalog-failed-sync"  # our own, see ``failed_sync``
+# There, of our own: a folder for each rewrite that can be undone. Kafka ignores folders there.
+_UNDO: Final = "stratalog-undo."
+UNDO_MANIFEST: Final = "manifest.json"
+DAMAGED_DIR: Final = "stratalog-damaged"  # our own, and a folder: what salvage could not keep
 
 # In the root of a log directory.
 LOCK: Final = ".lock"
@@ -135,6 +143,12 @@ class PieceStage(StrEnum):
     STAGED = ""
     PREPARED = ".prepared"  # made what its topic asks for, before it is committed
     LINKED = ".link"  # on its way to become a segment
+    # The indexes of a staged segment, whose data file has no suffix.
+    OFFSET_INDEX = ".index"
+    TIME_INDEX = ".timeindex"
+    TXN_INDEX = ".txnindex"
+    #: Offsets of records that a rewrite removes: never committed itself.
+    OFFSETS = ".offsets"
 
 
 class PieceName(NamedTuple):
@@ -164,9 +178,10 @@ class PartitionFile(NamedTuple):
     stage: Stage
 
 
+_UNDO_ID: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
 _PIECE: Final = re.compile(
     r"stratalog-piece\.([0-9a-f]{16})\.([0-9]{1,19})\.([0-9]{1,19})\.([0-9]{1,19})\.([0-9]{1,10})"
-    r"((?:\.prepared|\.link)?)"
+    r"((?:\.prepared|\.link|\.index|\.timeindex|\.txnindex|\.offsets)?)"
 )
 _DIGITS: Final = 20
 #: What stands behind the digits, for every file that there can be: hundreds are parsed at a start.
@@ -218,11 +233,13 @@ def check_own_topic(topic: str) -> str:
     return topic
 
 
-def partition_dir_name(place: TopicPartition) -> str:
+def partition_dir_name(topic_partition: TopicPartition) -> str:
     """The name of a partition's folder."""
-    if place.partition < 0:
-        raise UsageError(f"partition {place.partition} of {place.topic}: the first is 0")
-    return f"{check_topic(place.topic)}-{place.partition}"
+    if topic_partition.partition < 0:
+        raise UsageError(
+            f"partition {topic_partition.partition} of {topic_partition.topic}: the first is 0"
+        )
+    return f"{check_topic(topic_partition.topic)}-{topic_partition.partition}"
 
 
 def deleted_dir_name(topic_partition: TopicPartition, mark: str) -> str:
@@ -311,3 +328,19 @@ def parse_piece_name(name: str) -> PieceName | None:
     version, task, attempt, number = (int(found[at]) for at in range(2, 6))
     piece = PieceName(found[1], version, task, attempt, number, PieceStage(found[6]))
     return piece if piece_file_name(piece) == name else None  # no zeros before a number
+
+
+def undo_dir_name(rewrite_id: str) -> str:
+    """Return the name of the folder, in that of a partition, that keeps the originals of a rewrite.
+    UsageError if this cannot be the id of one."""
+    if not _UNDO_ID.fullmatch(rewrite_id):
+        raise UsageError(
+            f"{rewrite_id!r} is not the id of a rewrite: 'undo' lists those that there are"
+        )
+    return _UNDO + rewrite_id
+
+
+def parse_undo_dir(name: str) -> str | None:
+    """Return the id of the rewrite whose originals a folder of this name keeps; None if it is another."""
+    rewrite_id = name.removeprefix(_UNDO)
+    return rewrite_id if rewrite_id != name and _UNDO_ID.fullmatch(rewrite_id) else None

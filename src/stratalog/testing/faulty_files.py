@@ -180,6 +180,9 @@ class FaultyFileSystem:
     def set_modified(self, path: str, modified_ms: int) -> None:
         self.call(Call.SET_MODIFIED, path, lambda: self.inner.set_modified(path, modified_ms))
 
+    def free_bytes(self, path: str) -> int | None:
+        return self.inner.free_bytes(path)
+
     def lock(self, path: str) -> FileLock:
         return self.call(Call.LOCK, path, lambda: self.inner.lock(path))
 

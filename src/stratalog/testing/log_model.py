@@ -14,7 +14,13 @@ from typing import Final, NamedTuple
 
 from stratalog.records.columns import decode_records
 from stratalog.records.control import ControlType, parse_control
-from stratalog.records.layout import CONTROL_MASK, INT32_MAX, TRANSACTIONAL_MASK, Check
+from stratalog.records.layout import (
+    CONTROL_MASK,
+    DELETE_HORIZON_MASK,
+    INT32_MAX,
+    TRANSACTIONAL_MASK,
+    Check,
+)
 from stratalog.records.model import Record
 
 __all__ = ["LogModel", "ModelBatch", "ModelTxn", "stamped"]
@@ -40,9 +46,12 @@ class ModelBatch(NamedTuple):
     producer_epoch: int
     base_sequence: int
     is_transactional: bool
-    #: What a control batch says: how a transaction ended.
+    is_control: bool
+    #: What a control batch says: how a transaction ended. None if compaction has emptied it.
     marker: ControlType | None
     records: tuple[Record, ...]
+    max_timestamp: int
+    delete_horizon_ms: int | None
 
     @property
     def next_offset(self) -> int:
@@ -60,16 +69,19 @@ class ModelBatch(NamedTuple):
     @staticmethod
     @lru_cache(maxsize=4096)
     def of(data: bytes) -> ModelBatch:
-        base, _, leader_epoch, _, _, attributes, delta, _, _, producer_id, epoch, sequence, _ = (
-            _HEADER.unpack_from(data)
-        )
+        (
+            base, _, leader_epoch, _, _, attributes, delta, base_timestamp, max_timestamp,
+            producer_id, epoch, sequence, _,
+        ) = _HEADER.unpack_from(data)  # fmt: skip
         records = tuple(decode_records(data, check=Check.CRC | Check.INCLUDE_CONTROL))
+        is_control = bool(attributes & CONTROL_MASK)
         marker = None
-        if attributes & CONTROL_MASK:
+        if is_control and records:
             marker = parse_control(records[0].key, records[0].value).type
         return ModelBatch(
             data, base, base + delta, leader_epoch, producer_id, epoch, sequence,
-            bool(attributes & TRANSACTIONAL_MASK), marker, records,
+            bool(attributes & TRANSACTIONAL_MASK), is_control, marker, records, max_timestamp,
+            base_timestamp if attributes & DELETE_HORIZON_MASK else None,
         )  # fmt: skip
 
 
@@ -80,6 +92,15 @@ class ModelTxn(NamedTuple):
     first_offset: int
     marker_offset: int | None = None
     is_aborted: bool = False
+
+    def holds(self, batch: ModelBatch) -> bool:
+        """Whether a batch is of this transaction, which has ended."""
+        return (
+            batch.is_transactional
+            and batch.producer_id == self.producer_id
+            and self.marker_offset is not None
+            and self.first_offset <= batch.base_offset < self.marker_offset
+        )
 
 
 @dataclass(slots=True)
@@ -132,7 +153,7 @@ class LogModel:
                         marker_offset=batch.base_offset,
                         is_aborted=batch.marker is ControlType.ABORT,
                     )
-            elif batch.is_transactional and not is_open:
+            elif batch.is_transactional and not batch.is_control and not is_open:
                 found.append(ModelTxn(batch.producer_id, batch.base_offset))
         return found
 
@@ -166,7 +187,7 @@ class LogModel:
         return [
             record
             for batch in self.before(stable)
-            if batch.marker is None and not any(_is_in(batch, txn) for txn in aborted)
+            if not batch.is_control and not any(txn.holds(batch) for txn in aborted)
             for record in batch.records
             if record.offset >= self.log_start
         ]
@@ -190,17 +211,8 @@ class LogModel:
                 if found and found[-1].producer_epoch != batch.producer_epoch:
                     found = []
                 found.append(batch)
-        return [batch for batch in found if batch.marker is None]
+        return [batch for batch in found if not batch.is_control]
 
     def epoch_of(self, producer_id: int) -> int:
         epochs = [b.producer_epoch for b in self.batches if b.producer_id == producer_id]
         return epochs[-1] if epochs else -1
-
-
-def _is_in(batch: ModelBatch, txn: ModelTxn) -> bool:
-    return (
-        batch.is_transactional
-        and batch.producer_id == txn.producer_id
-        and txn.marker_offset is not None
-        and txn.first_offset <= batch.base_offset < txn.marker_offset
-    )

@@ -193,6 +193,10 @@ class MemoryFileSystem(Machine):
             if isinstance(node, FileNode):
                 node.modified_ms = modified_ms
 
+    def free_bytes(self, path: str) -> int | None:  # noqa: ARG002
+        """Return None: how much fits into memory is not known."""
+        return None
+
     def lock(self, path: str) -> FileLock:
         with self.guard:
             found = self._find(path)

@@ -49,7 +49,7 @@ def counts_of(golden, wanted="start", **options):
 @pytest.mark.parametrize("offsets", RANGES)
 def test_a_count_is_the_number_of_records_that_a_scan_gives(golden, offsets):
     for partition in counts_of(golden, offsets):
-        place = partition.source.place
+        place = partition.source.topic_partition
         chosen = {"topics": place.topic, "partitions": place.partition, "offsets": offsets}
         s = stratalog.scan(
             golden.log_dirs, **chosen, control=True, columns=["offset", "is_control", "position"]
@@ -78,7 +78,7 @@ def rows_of(rows, span):
 def test_start_and_end_are_kafkas_and_times_are_those_of_the_records(golden):
     expected = golden.expected()
     for partition in counts_of(golden, every_segment=True, times=True):
-        topic, number = partition.source.place
+        topic, number = partition.source.topic_partition
         total = tally(partition.segments)
         assert partition.start_offset == golden.log_start_offset(topic, number)
         assert partition.end_offset == golden.log_end_offset(topic, number)

@@ -28,7 +28,7 @@ def source_of(folder: Path, *segments: tuple[int, bytes]) -> PartitionSource:
     paths = tuple(segment(folder, base, data) for base, data in segments)
     place = TopicPartition("orders", 0)
     return PartitionSource(
-        folder=str(folder / "orders-0"), place=place, segments=paths, is_listed=True
+        folder=str(folder / "orders-0"), topic_partition=place, segments=paths, is_listed=True
     )
 
 

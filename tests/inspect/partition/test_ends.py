@@ -27,7 +27,7 @@ def sources(golden: GoldenSet) -> list[PartitionSource]:
         source
         for folder in golden.log_dirs
         for source in find_sources(str(folder)).partitions
-        if source.place is not None
+        if source.topic_partition is not None
     ]
 
 
@@ -35,9 +35,9 @@ def sources(golden: GoldenSet) -> list[PartitionSource]:
 def test_the_ends_are_those_that_kafka_told(golden):
     for source in sources(golden):
         ends = partition_ends(source)
-        assert source.place is not None
-        assert ends.start == golden.log_start_offset(*source.place)
-        assert ends.end == golden.log_end_offset(*source.place)
+        assert source.topic_partition is not None
+        assert ends.start == golden.log_start_offset(*source.topic_partition)
+        assert ends.end == golden.log_end_offset(*source.topic_partition)
         assert ends.stable is None
 
 
@@ -48,7 +48,7 @@ def test_the_last_stable_offset_is_the_one_that_kafka_told():
         for line in map(json.loads, (golden.path / "list-offsets.jsonl").read_text().splitlines())
         if (line["isolation"], line["query"]) == ("read_committed", "latest")
     }
-    found = {each.place: partition_ends(each, stable=True) for each in sources(golden)}
+    found = {each.topic_partition: partition_ends(each, stable=True) for each in sources(golden)}
     assert told
     assert {place: found[TopicPartition(*place)].stable for place in told} == told
     assert any(ends.stable != ends.end for ends in found.values())
@@ -75,7 +75,9 @@ def test_a_commit_under_way_is_not_seen(tmp_path):
 def test_an_empty_partition_ends_where_it_begins(tmp_path):
     (tmp_path / "t-0").mkdir()
     assert partition_ends(source_of(tmp_path / "t-0")) == PartitionEnds(0, 0)
-    gone = PartitionSource(folder=str(tmp_path / "u-0"), place=None, segments=(), log_start=7)
+    gone = PartitionSource(
+        folder=str(tmp_path / "u-0"), topic_partition=None, segments=(), log_start=7
+    )
     assert partition_ends(gone, stable=True) == PartitionEnds(7, 7, 7)
 
 

@@ -57,11 +57,11 @@ def test_a_partitions_folder_is_told_by_what_it_holds(root, tmp_path):
     copied = tmp_path / "copied"
     (root / "orders-2").rename(copied)
     (source,) = find_sources(copied).partitions
-    assert (source.place, len(source.segments)) == (None, 1)
+    assert (source.topic_partition, len(source.segments)) == (None, 1)
     empty = tmp_path / "empty-3"
     empty.mkdir()
     (source,) = find_sources(empty).partitions
-    assert (str(source.place), source.segments) == ("empty-3", ())
+    assert (str(source.topic_partition), source.segments) == ("empty-3", ())
 
 
 def test_the_folder_that_one_stands_in_has_a_name_too(root, monkeypatch):
@@ -251,12 +251,12 @@ def test_a_listing_is_made_anew(root):
 @pytest.mark.parametrize("golden", SETS, ids=[golden.name for golden in SETS])
 def test_golden_sets_are_log_directories(golden):
     sources = find_sources(golden.log_dirs)
-    assert [(source.place, source.segments) for source in sources.partitions] == [
+    assert [(source.topic_partition, source.segments) for source in sources.partitions] == [
         ((p.topic, p.partition), tuple(map(str, p.segments))) for p in golden.partitions()
     ]
     for source in sources.partitions:
-        assert source.place is not None
-        start = golden.log_start_offset(*source.place)
+        assert source.topic_partition is not None
+        start = golden.log_start_offset(*source.topic_partition)
         assert max(source.log_start, int(Path(source.segments[0]).stem)) == start
 
 

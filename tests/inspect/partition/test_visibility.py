@@ -47,7 +47,9 @@ def disk() -> MemoryFileSystem:
 
 def sources(disk: MemoryFileSystem, *paths: str) -> dict[int, PartitionSource]:
     found = find_sources(paths or (ROOT,), file_system=disk).partitions
-    return {each.place.partition: each for each in found if each.place is not None}
+    return {
+        each.topic_partition.partition: each for each in found if each.topic_partition is not None
+    }
 
 
 def values(disk: MemoryFileSystem, *paths: str, **names) -> list[Any]:

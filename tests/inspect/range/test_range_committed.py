@@ -34,8 +34,10 @@ def test_a_golden_set_shows_what_kafka_s_consumer_did(golden):
         expected.setdefault((line["topic"], line["partition"]), []).append(line["offset"])
     for folder in golden.log_dirs:
         for source in find_sources(str(folder)).partitions:
-            assert source.place is not None
-            wanted = expected.get((source.place.topic, source.place.partition), [])
+            assert source.topic_partition is not None
+            wanted = expected.get(
+                (source.topic_partition.topic, source.topic_partition.partition), []
+            )
             planned = plan_range(source, isolation=COMMITTED, cut_bytes=300)
             assert [offset for offset, _ in read(planned)] == wanted
             groups = split_ranges([planned], split_bytes=chance.choice([1, 300, 2000]))

@@ -93,7 +93,7 @@ def test_the_first_offset_of_a_time_is_the_one_that_kafka_told():
         if not path.exists():
             continue
         sources = {
-            source.place: source
+            source.topic_partition: source
             for folder in golden.log_dirs
             for source in find_sources(str(folder)).partitions
         }

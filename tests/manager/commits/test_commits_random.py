@@ -98,7 +98,7 @@ def test_random_commits_are_what_a_model_says(data: st.DataObject) -> None:
         if is_new:
             assert result.records == sum(piece.records for piece in pieces)
             for span in result.spans or ():
-                assert span.last_offset == len(model[span.place.partition]) - 1
+                assert span.last_offset == len(model[span.topic_partition.partition]) - 1
     if version:
         check(disk, model)
 

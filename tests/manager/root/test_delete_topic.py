@@ -8,6 +8,7 @@ import re
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
@@ -521,6 +522,37 @@ def test_a_deletion_of_which_a_call_fails_is_finished_or_taken_back(fault):
             break
     assert kept > 3
     assert gone > 3
+
+
+class _DeletingClock(ManualClock):
+    """A clock that calls ``meddle`` in another thread when it is read for the ``number``-th time."""
+
+    number = -1
+    meddle: Callable[[], object] = staticmethod(lambda: None)
+
+    def now_ms(self) -> int:
+        self.number -= 1
+        if self.number == 0:
+            other = threading.Thread(target=self.meddle)
+            other.start()
+            other.join()
+        return super().now_ms()
+
+
+@pytest.mark.parametrize("config", ["CreateTime", "LogAppendTime"])
+def test_an_append_to_a_topic_that_is_deleted_meanwhile_names_the_topic(config: str):
+    outcomes = []
+    for number in range(1, 5):
+        clock = _DeletingClock()
+        with stratalog.open(ROOT, file_system=memory(), clock=clock) as logs:
+            logs.create("t", 1, {"message.timestamp.type": config})
+            logs.append("t", ["a"])
+            clock.number, clock.meddle = number, partial(logs.delete_topic, "t")
+            try:
+                logs.append("t", ["b"])
+            except UnknownPartitionError as error:
+                outcomes.append(str(error))
+    assert "topic 't' was deleted in the meantime" in outcomes
 
 
 def test_a_disk_that_fails_for_good_after_the_first_mark_loses_nothing_that_was_acknowledged():

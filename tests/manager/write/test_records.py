@@ -235,7 +235,7 @@ def test_keys_that_are_remembered_are_not_more_than_may_be(monkeypatch):
     choice = PartitionChoice((0, 1, 2, 3))
     for n in (0, 1, 2, 3, 4, 5, 0, 1, 5):
         assert choice.of(b"%d" % n) == partition_of_key(b"%d" % n, 4)
-        assert len(choice._placed) <= 3
+        assert len(choice._chosen) <= 3
 
 
 def test_list_of_partitions_in_a_message_is_cut():

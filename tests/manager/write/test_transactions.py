@@ -518,7 +518,7 @@ def test_failed_write_of_the_journal_has_not_happened():
     journal.put(one)
     faulty.arm(1, fault=Fault.EIO)
     with pytest.raises(StorageError):
-        journal.put(JournalEntry(7, 0, TransactionState.COMMITTING, one.places))
+        journal.put(JournalEntry(7, 0, TransactionState.COMMITTING, one.topic_partitions))
     assert journal.entries == (one,)
 
 

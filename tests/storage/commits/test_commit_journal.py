@@ -29,13 +29,28 @@ from stratalog.storage.commits.records import (
     NewTopic,
     PartitionIntent,
     PlannedPiece,
+    ReplacedPartition,
     Revised,
     Revision,
     decode_line,
     encode_line,
 )
+from stratalog.storage.commits.segment_groups import (
+    FileContent,
+    OldSegment,
+    PartitionGroups,
+    SegmentGroup,
+    StagedSegment,
+)
 from stratalog.storage.commits.visibility import CommitWatch, hidden_between, open_ends
-from stratalog.storage.names import PieceName, PieceStage, parse_piece_name, piece_file_name
+from stratalog.storage.names import (
+    SEGMENT_KINDS,
+    FileKind,
+    PieceName,
+    PieceStage,
+    parse_piece_name,
+    piece_file_name,
+)
 from stratalog.testing import Call, Fault, FaultyFileSystem, MemoryFileSystem, crash_state
 from stratalog.types import TopicPartition
 from tests.scale import SCALE, sized
@@ -87,6 +102,36 @@ def intents(draw: st.DrawFn) -> Intent:
     return Intent(draw(numbers), draw(keys), draw(st.integers()), partitions, topics)
 
 
+contents = st.builds(FileContent, st.integers(0, 2**40), st.integers(0, 2**32 - 1))
+
+
+@st.composite
+def segment_groups(draw: st.DrawFn) -> SegmentGroup:
+    bases = sorted(draw(st.sets(st.integers(0, 2**62), min_size=2, max_size=6)))
+    cut = draw(st.integers(1, len(bases) - 1))
+    new = tuple(
+        StagedSegment(
+            base,
+            piece_file_name(PieceName("0" * 16, draw(numbers), 1, 2, draw(st.integers(0, 9)))),
+            {FileKind.LOG: draw(contents)}
+            | draw(st.dictionaries(st.sampled_from(SEGMENT_KINDS), contents)),
+        )
+        for base in [bases[0], *bases[1:cut]]
+    )
+    old = tuple(OldSegment(base, draw(contents)) for base in bases[:-1])
+    records = draw(st.none() | numbers)
+    return SegmentGroup(old, new, bases[-1], records, draw(st.integers(-(2**63), 2**63 - 1)))
+
+
+@st.composite
+def replacements(draw: st.DrawFn) -> Intent:
+    replaced = tuple(
+        PartitionGroups(place, (draw(segment_groups()),), draw(st.none() | numbers))
+        for place in draw(st.lists(places, unique=True, min_size=1))
+    )
+    return Intent(draw(numbers), draw(keys), draw(st.integers()), (), replaced=replaced)
+
+
 @st.composite
 def spans(draw: st.DrawFn) -> CommittedSpan:
     return CommittedSpan(draw(places), *(draw(numbers) for _ in range(4)))
@@ -95,12 +140,19 @@ def spans(draw: st.DrawFn) -> CommittedSpan:
 records = st.one_of(
     st.builds(Begin, st.integers(1, 2**40), numbers, numbers),
     intents(),
+    replacements(),
     st.builds(
         Revised,
         numbers,
         st.lists(st.builds(Revision, places, numbers, numbers, numbers)).map(tuple),
     ),
-    st.builds(Done, numbers, keys, st.lists(spans()).map(tuple)),
+    st.builds(
+        Done,
+        numbers,
+        keys,
+        st.lists(spans()).map(tuple),
+        st.lists(st.builds(ReplacedPartition, places, numbers, numbers)).map(tuple),
+    ),
     st.builds(Highest, st.dictionaries(st.text(max_size=9), numbers)),
 )
 
@@ -430,3 +482,65 @@ def test_a_piece_s_name_tells_whose_it_is(version, task, attempt, number, stage)
 )
 def test_a_name_that_is_nearly_a_piece_s_is_nobody_s(name):
     assert parse_piece_name(name) is None
+
+
+def replacement() -> Intent:
+    name = piece_file_name(PieceName("0" * 16, 1, 2, 3, 4))
+    files = {FileKind.LOG: FileContent(80, 1)}
+    group = SegmentGroup(
+        (OldSegment(0, FileContent(100, 2)),), (StagedSegment(0, name, files),), 9, 3, 1000
+    )
+    replaced = (PartitionGroups(PLACES[0], (group,), 9),)
+    return Intent(1, CommitKey("rewrite", 1), 1000, (), replaced=replaced)
+
+
+def test_a_replacement_hides_nothing_from_readers():
+    intent = replacement()
+    data = encode_line(Begin(1, 0, 0)) + encode_line(intent)
+    before, state = decode_journal(encode_line(Begin(1, 0, 0))), decode_journal(data)
+    assert state.open[0].intent == intent
+    assert state.open[0].visible_ends() == {}
+    assert hidden_between(before, state) == {}
+    done = Done(1, intent.key, (), (ReplacedPartition(PLACES[0], 1, 1),))
+    after = decode_journal(data + encode_line(done))
+    assert not after.open
+    assert hidden_between(before, after) == {}
+    assert after.done_as(intent.key) == done
+    assert list(intent.piece_names()) == [intent.replaced[0].groups[0].new[0].name]
+    assert intent.topic_partitions == [PLACES[0]]
+
+
+def test_readers_that_do_not_know_replacements_refuse_the_journal():
+    """By its type, as a version before it was known; by its format, as this one does with a later one."""
+    line = encode_line(replacement())
+    assert b'"type":"replace","format":1,' in line
+    for old, new in ((b'"replace"', b'"replace2"'), (b'"format":1', b'"format":2')):
+        text = line[9:-1].replace(old, new)
+        damaged = b"%08x %s\n" % (kernel.crc32c(text), text)
+        with pytest.raises(CorruptionError, match="a newer Stratalog wrote it"):
+            decode_journal(encode_line(Begin(1, 0, 0)) + damaged)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"end":9', b'"end":-1'),
+        (b'"old":[[0,100,2]]', b'"old":[]'),
+        (b'"old":[[0,100,2]]', b'"old":[[1,100,2]]'),
+        (b'"modified":1000', b'"modified":"x"'),
+        (b'"records":3', b'"records":-3'),
+        (b'".log"', b'".snapshot"'),
+        (b'".log":[80,1]', b'".index":[80,1]'),
+        (b"stratalog-piece.", b"piece."),
+        (b'"cleaned":9', b'"cleaned":true'),
+        (b'"partitions":[{', b'"partitions":[],"more":[{'),
+    ],
+)
+def test_a_replacement_that_cannot_be_is_damage(old, new):
+    line = encode_line(replacement())
+    assert old in line
+    text = line[9:-1].replace(old, new)
+    damaged = b"%08x %s\n" % (kernel.crc32c(text), text)
+    with pytest.raises(CorruptionError) as caught:
+        decode_journal(encode_line(Begin(1, 0, 0)) + damaged)
+    assert caught.value.reason == "commit_journal"

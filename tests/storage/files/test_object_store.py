@@ -74,7 +74,9 @@ def store(options) -> ObjectStore:
 def test_everything_is_as_from_a_disk(store, name):
     here = find_sources(str(golden_set(name).path))
     there = find_sources(f"/{BUCKET}/{name}", file_system=store)
-    assert [each.place for each in there.partitions] == [each.place for each in here.partitions]
+    assert [each.topic_partition for each in there.partitions] == [
+        each.topic_partition for each in here.partitions
+    ]
     for near, far in zip(here.partitions, there.partitions, strict=True):
         assert far.log_start == near.log_start
         ends = partition_ends(near, stable=True)

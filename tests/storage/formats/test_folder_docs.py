@@ -140,7 +140,12 @@ def decoded(example: Example) -> dict[str, Any]:
             journal.read()
             return {
                 "entries": [
-                    [e.producer_id, e.producer_epoch, e.state, [list(p) for p in e.places]]
+                    [
+                        e.producer_id,
+                        e.producer_epoch,
+                        e.state,
+                        [list(p) for p in e.topic_partitions],
+                    ]
                     for e in journal.entries
                 ]
             }
@@ -243,7 +248,7 @@ def test_names_in_a_partitions_folder_are_those_of_the_code():
         *(f"NNN{kind}" for kind in kinds),
         *(f"NNN.<kind>{stage}" for stage in stages),
         names.LEADER_EPOCH_CHECKPOINT, names.PARTITION_METADATA, names.FAILED_SYNC,
-        "NNN.log.<position>.cut",
+        "NNN.log.<position>.cut", names.undo_dir_name("id").replace("id", "<id>"),
     }  # fmt: skip
     assert names.segment_file_name(7, names.FileKind.LOG) == f"{7:020d}.log"
 

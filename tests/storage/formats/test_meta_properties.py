@@ -12,7 +12,6 @@ from stratalog.storage.formats.meta_properties import (
     MetaProperties,
     decode_meta_properties,
     encode_meta_properties,
-    parse_properties,
 )
 from stratalog.storage.names import META_PROPERTIES
 from tests.judges.peers.golden import GOLDEN_DIR
@@ -63,27 +62,6 @@ def test_version_0_requires_nothing(data, expected):
     assert decode_meta_properties(data) == expected
 
 
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [
-        (b"", {}),
-        (b"# a=b\n! c=d\n   # e=f\n\n \t\x0c\n", {}),
-        (b"a=1\r\nb:2\rc 3\nd  =  4 \n", {"a": "1", "b": "2", "c": "3", "d": "4 "}),
-        (b"a==1\nb=:1\nc  d=e\n", {"a": "=1", "b": ":1", "c": "d=e"}),
-        (b"a\nb=\n=c\n", {"a": "", "b": "", "": "c"}),
-        (b"a\\ b\\=c\\:d=e\n", {"a b=c:d": "e"}),
-        (b"a=\\u0041\\t\\n\\r\\f\\\\\\q\n", {"a": "A\t\n\r\f\\q"}),
-        (b"a=one,\\\n   two\\\n#three\nb=2", {"a": "one,two#three", "b": "2"}),
-        (b"a=x\\\\\nb=2", {"a": "x\\", "b": "2"}),
-        (b"a=x\\", {"a": "x"}),
-        (b"a=1\na=2\n", {"a": "2"}),
-        (b"a=\xe9\x85\n", {"a": "\xe9\x85"}),
-    ],
-)
-def test_java_properties_are_read_as_java_reads_them(data, expected):
-    assert parse_properties(data) == expected
-
-
 def test_value_is_escaped_as_java_escapes_it():
     properties = MetaProperties(" a=b:c#d!e\\ f", 0)
     data = encode_meta_properties(properties)
@@ -107,8 +85,8 @@ def test_value_is_escaped_as_java_escapes_it():
         (b"version=1\ncluster.id=\\u0000\nnode.id=1\n", "cluster.id is not of plain"),
         (b"version=0\ndirectory.id=short\n", "directory.id is not an id"),
         (b"version=0\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAg\n", "directory.id is not an id"),
-        (b"a=\\u12g4\n", "\\u is not followed"),
-        (b"a=\\u12", "\\u is not followed"),
+        (b"a=\\u12g4\n", "line 1: \\u is not followed"),
+        (b"a=\\u12", "line 1: \\u is not followed"),
     ],
 )
 def test_wrong_file_is_an_error(data, detail):

@@ -1,9 +1,9 @@
 """The partition log against a list of batches: any order of calls gives what the list gives.
 
-Goal: appends of every kind, reads at every isolation, rolls, cuts, retention, restarts and look-ups agree
-with ``stratalog.testing.log_model``, which has no segments, no indexes and no files. Where a producer was
-reloaded the log may know less than the list (one batch, not five; nothing of what was deleted): there, and
-only there, two answers are right.
+Goal: appends of every kind, reads at every isolation, rolls, cuts, retention, compaction, restarts and
+look-ups agree with ``stratalog.testing.log_model``, which has no segments, no indexes and no files. Where a
+producer was reloaded the log may know less than the list (one batch, not five; nothing of what was deleted):
+there, and only there, two answers are right. Of producers a second list tells, which is never compacted.
 """
 
 from __future__ import annotations
@@ -25,14 +25,18 @@ from stratalog.records.builder import BatchOptions, build_batch
 from stratalog.records.control import ControlType, build_marker
 from stratalog.records.layout import Codec
 from stratalog.records.model import Record
+from stratalog.rewrite.compact.clean import CleanerSettings, clean_to_end, find_cleanable
+from stratalog.rewrite.compact.sections import CleanableLog
+from stratalog.rewrite.limits import RewriteLimits
 from stratalog.storage.log.retention import SizeLimit, TimeLimit
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.partition_log import AppendResult, PartitionLog, Watermark
 from stratalog.storage.producers.states import Origin
 from stratalog.storage.views.log_view import Isolation
 from stratalog.testing import MemoryFileSystem
+from stratalog.testing.compaction_model import ModelCleaned, ModelCleaning, compact
 from stratalog.testing.log_model import LogModel, ModelBatch, stamped
-from tests.crash.promises import contents, read_all
+from tests.crash.promises import contents, read_all, split
 from tests.scale import SCALE, sized
 
 pytestmark = pytest.mark.scaled
@@ -40,6 +44,7 @@ pytestmark = pytest.mark.scaled
 FOLDER = "/t-0"
 IDEMPOTENT = st.sampled_from([1, 2])
 TRANSACTIONAL = st.sampled_from([4, 5, 6])
+PRODUCER_ERRORS = (FencedProducerError, OutOfOrderSequenceError, TransactionStateError)
 #: How far to go from an offset that means something.
 near = st.integers(-2, 2)
 parts = st.floats(0, 1)
@@ -54,8 +59,14 @@ class Log(RuleBasedStateMachine):
         self.disk = MemoryFileSystem(folders=[FOLDER])
         self.clock = self.disk.clock
         self.model = LogModel()
+        #: The same log, had it never been compacted.
+        self.original = LogModel()
+        #: Where the last cleaning ended, and where the highest did.
+        self.cleaned_to = self.cleaned_max = 0
         self.serial = 0
         self.leader_epoch = 0
+        #: Of producers that wrote only below it, the log may know anything.
+        self.uncertain_below = 0
         #: Where the log was last loaded from its files: what it knew before, it may have forgotten.
         self.reloaded_at = 0
 
@@ -65,6 +76,7 @@ class Log(RuleBasedStateMachine):
         watermark=st.sampled_from([Watermark.CALLER, Watermark.WRITTEN, Watermark.SYNCED]),
         flush_messages=st.sampled_from([1, 3, 2**62]),
         preallocate=st.booleans(),
+        delete_retention=st.sampled_from([0, 500, 10_000]),
     )
     def begin(
         self,
@@ -73,11 +85,13 @@ class Log(RuleBasedStateMachine):
         watermark: Watermark,
         flush_messages: int,
         preallocate: bool,
+        delete_retention: int,
     ) -> None:
         self.config = LogConfig.of(
             internal_segment_bytes=segment_bytes,
             index_interval_bytes=interval,
             segment_index_bytes=60,
+            delete_retention_ms=delete_retention,
             flush_messages=flush_messages,
             preallocate=preallocate,
         )
@@ -104,7 +118,10 @@ class Log(RuleBasedStateMachine):
         for _ in range(count):
             self.serial += 1
             timestamp = self.clock.now_ms() + 10 * self.serial + drift
-            records.append(Record(b"%d" % self.serial, timestamp=timestamp))
+            number = self.serial
+            key = None if number % 19 == 0 else b"%d" % (number * number % 7)
+            value = None if number % 6 == 0 else b"%d" % number
+            records.append(Record(value, key, timestamp))
         return records
 
     def took(self, data: bytes, answer: AppendResult | None, *, first: int | None = None) -> None:
@@ -116,7 +133,9 @@ class Log(RuleBasedStateMachine):
         at = 0
         while at < len(data):
             size = 12 + int.from_bytes(data[at + 8 : at + 12], "big")
-            self.model.append(ModelBatch.of(stamped(data[at : at + size], end, self.leader_epoch)))
+            batch = ModelBatch.of(stamped(data[at : at + size], end, self.leader_epoch))
+            self.model.append(batch)
+            self.original.append(batch)
             end = self.model.log_end
             at += size
         assert answer.last_offset == end - 1
@@ -164,7 +183,7 @@ class Log(RuleBasedStateMachine):
     def append_of_producer(
         self, producer: int, what: str, back: int, count: int, turns: int, sync: bool
     ) -> None:
-        model = self.model
+        model = self.original
         batches = model.batches_of(producer)
         epoch = max(model.epoch_of(producer), 0)
         sequence = (batches[-1].last_sequence + 1) % 2**31 if batches else 0
@@ -214,17 +233,27 @@ class Log(RuleBasedStateMachine):
             self.after_append()
         else:
             assert None in rights, f"appended, though {rights} was right"
+            if rights[0] is not None:
+                self.forget(batch.producer_id)
             self.took(data, answer)
+
+    def forget(self, producer: int) -> None:
+        """The log has shown that it knows nothing of a producer any more, nor of its transaction."""
+        kept = [batch for batch in self.original.batches if batch.producer_id != producer]
+        self.original.batches = kept
 
     def rights(self, batch: ModelBatch) -> list[object]:
         """The right answers: an error, where a duplicate stands, or None for an append."""
-        model, producer = self.model, batch.producer_id
+        model, producer = self.original, batch.producer_id
         epoch, batches = model.epoch_of(producer), model.batches_of(producer)
         newest = max(
             [b.last_offset for b in model.batches if b.producer_id == producer], default=-1
         )
         # Deleted since, and loaded since: then it may be forgotten altogether.
-        maybe: list[object] = [None] if newest < min(model.log_start, self.reloaded_at) else []
+        maybe: list[object] = [None] if newest < min(self.model.log_start, self.reloaded_at) else []
+        if newest < self.uncertain_below:
+            maybe += [None, *PRODUCER_ERRORS]
+            maybe += [(b.base_offset, b.last_offset) for b in batches]
         if batch.producer_epoch == epoch:
             for back, known in enumerate(reversed(batches[-5:])):
                 if (known.base_sequence, known.last_sequence) == (
@@ -245,7 +274,7 @@ class Log(RuleBasedStateMachine):
                 return [OutOfOrderSequenceError, *maybe]
         if model.open_since(producer) is not None and not batch.is_transactional:
             return [TransactionStateError, *maybe]
-        return [None]
+        return [None, *maybe]
 
     @rule(
         producer=TRANSACTIONAL,
@@ -254,7 +283,7 @@ class Log(RuleBasedStateMachine):
         sync=st.booleans(),
     )
     def end_transaction(self, producer: int, kind: ControlType, bump: int, sync: bool) -> None:
-        model = self.model
+        model = self.original
         known = model.epoch_of(producer)
         data = build_marker(
             kind,
@@ -267,13 +296,13 @@ class Log(RuleBasedStateMachine):
         newest = max(
             [b.last_offset for b in model.batches if b.producer_id == producer], default=-1
         )
-        is_known = newest >= min(model.log_start, self.reloaded_at)
+        is_known = newest >= max(min(self.model.log_start, self.reloaded_at), self.uncertain_below)
         try:
             answer = self.log.append(
                 data, leader_epoch=self.leader_epoch, origin=Origin.COORDINATOR, sync=sync
             )
         except FencedProducerError:
-            assert known + bump < known
+            assert known + bump < known or not is_known
             return
         assert max(known + bump, 0) >= known or not is_known
         self.took(data, answer)
@@ -290,12 +319,22 @@ class Log(RuleBasedStateMachine):
         for producer, kind in zip(producers, kinds, strict=False):
             self.end_transaction(producer, kind, 0, sync)
 
+    @rule(keys_max=st.sampled_from([1, 4, 1 << 20]), again=st.booleans())
+    def compact_all(self, keys_max: int, again: bool) -> None:
+        """Nothing but an open transaction keeps a record from being compacted."""
+        self.roll()
+        self.sync()
+        if self.watermark is Watermark.CALLER:
+            self.advance_high_watermark(1)
+        self.compact(keys_max, again)
+
     # Changing. One rule for all, so that most steps are appends.
 
     @rule(
         what=st.sampled_from(
             ["roll", "roll", "flush", "sync", "high watermark", "high watermark", "cut", "cut",
-             "restart", "start", "size", "time", "lead", "clean", "clean", "kill", "kill"]
+             "restart", "start", "size", "time", "lead", "clean", "clean", "kill", "kill",
+             "compact", "compact", "compact"]
         ),
         part=parts,
         back=st.one_of(st.integers(-1, 6), st.integers(-1, 60)),
@@ -322,6 +361,8 @@ class Log(RuleBasedStateMachine):
                 self.retain_by_time(10 * back)
             case "lead":
                 self.lead(1 + back % 3)
+            case "compact":
+                self.compact(keys_max=(1, 3, 1 << 20)[back % 3], again=part < 0.2)
             case "clean":
                 self.reopen_after_an_orderly_stop()
             case "kill":
@@ -350,13 +391,20 @@ class Log(RuleBasedStateMachine):
     def truncate(self, back: int) -> None:
         offset = max(self.model.log_end - back, 0)
         assert self.log.truncate(offset) == (offset < self.model.log_end)
+        if offset < self.cleaned_max:
+            # What was superseded by something that is truncated now is gone, with what it told of producers.
+            self.uncertain_below = max(self.uncertain_below, offset)
+            self.cleaned_to = self.cleaned_max = offset
         self.model.truncate(offset)
+        self.original.truncate(offset)
         self.reloaded_at = self.model.log_end if back > 0 else self.reloaded_at
 
     def restart(self, step: int) -> None:
         offset = max(self.model.log_end + step, 0)
         self.log.restart(offset)
         self.model.restart(offset)
+        self.original.restart(offset)
+        self.cleaned_to = self.cleaned_max = self.uncertain_below = 0
 
     def advance_start(self, part: float) -> None:
         model = self.model
@@ -387,6 +435,46 @@ class Log(RuleBasedStateMachine):
             assert self.log.segments[0].base_offset <= self.log.log_start
             self.model.advance_start(self.log.log_start)
 
+    def compact(self, keys_max: int, again: bool) -> None:
+        """Clean the log in rounds; from its start if ``again``. The list says what is left of each batch."""
+        log = self.log
+        self.clock.advance(300)  # type: ignore[attr-defined]
+        now_ms = self.clock.now_ms()
+        checkpoint = None if again else self.cleaned_to
+        cleanable = find_cleanable(log.view, self.config, checkpoint=checkpoint, now_ms=now_ms)
+        settings = CleanerSettings(24 * keys_max, load_factor=1.0)
+        expected = self.compacted(cleanable, cleanable.first_dirty, keys_max)
+        for result in clean_to_end(log, cleanable, settings, RewriteLimits(), now_ms=now_ms):
+            assert result.end_offset == expected.end_offset
+            self.take_compacted(expected.batches)
+            self.cleaned_to = result.end_offset
+            self.cleaned_max = max(self.cleaned_max, self.cleaned_to)
+            expected = self.compacted(cleanable, result.end_offset, keys_max)
+
+    def compacted(self, cleanable: CleanableLog, first_dirty: int, keys_max: int) -> ModelCleaned:
+        bases = [segment.base_offset for segment in self.log.segments]
+        there = [batch for batch in self.model.batches if batch.base_offset >= bases[0]]
+        cleaning = ModelCleaning(
+            bases=bases,
+            first_dirty=first_dirty,
+            first_uncleanable=cleanable.first_uncleanable,
+            keys_max=keys_max,
+            now_ms=self.clock.now_ms(),
+            delete_retention_ms=self.config.delete_retention_ms,
+            producers={each.producer_id: each for each in self.log.producers},
+        )
+        return compact(there, cleaning)
+
+    def take_compacted(self, expected: list[ModelBatch]) -> None:
+        """The log is what the list says; of batches that were changed, the list takes the bytes."""
+        found = [ModelBatch.of(part) for part in split(contents(self.log))]
+        assert [batch.base_offset for batch in found] == [b.base_offset for b in expected]
+        for batch, wanted in zip(found, expected, strict=True):
+            assert batch == wanted._replace(data=wanted.data or batch.data)
+        first = self.log.segments[0].base_offset
+        below = [batch for batch in self.model.batches if batch.base_offset < first]
+        self.model.batches = [*below, *found]
+
     def lead(self, by: int) -> None:
         self.leader_epoch += by
         self.log.assign_epoch(self.leader_epoch)
@@ -416,7 +504,7 @@ class Log(RuleBasedStateMachine):
         # Where a batch was cut in its middle, only the records tell where the log ends.
         reached = max([b.next_offset for b in model.batches], default=0)
         assert min(reached, model.log_end) <= self.log.log_end <= model.log_end
-        model.log_end = self.log.log_end
+        model.log_end = self.original.log_end = self.log.log_end
         model.high_watermark = min(model.high_watermark, model.log_end)
         if self.watermark is not Watermark.CALLER:
             model.advance_high_watermark(model.log_end)
@@ -482,8 +570,10 @@ class Log(RuleBasedStateMachine):
         """As Kafka does it: only the first segment that reaches this time is searched."""
         segments = self.log.segments
         for segment in segments:
-            records = [r for b in self.of_segment(segments, segment) for r in b.records]
-            if any(record.timestamp >= timestamp for record in records):
+            batches = self.of_segment(segments, segment)
+            records = [r for b in batches for r in b.records]
+            # An empty batch keeps its largest time.
+            if any(batch.max_timestamp >= timestamp for batch in batches):
                 return next(
                     (
                         record
@@ -501,15 +591,18 @@ class Log(RuleBasedStateMachine):
 
     def look_up_largest_time(self) -> None:
         first = self.log.segments[0].base_offset
-        there = [r for b in self.model.batches if b.base_offset >= first for r in b.records]
+        there = [b for b in self.model.batches if b.base_offset >= first]
         found = self.log.offset_of_largest_time()
         if not there:
             assert found is None
             return
-        largest = max(record.timestamp for record in there)
-        wanted = next(record for record in there if record.timestamp == largest)
-        assert found is not None
-        assert (found.offset, found.timestamp) == (wanted.offset, largest)
+        largest = max(batch.max_timestamp for batch in there)
+        holders = [batch for batch in there if batch.max_timestamp == largest]
+        if found is None:
+            assert not holders[0].records, "as in Kafka, where compaction has emptied the batch"
+            return
+        wanted = [r for b in holders for r in b.records if r.timestamp == largest]
+        assert (found.offset, found.timestamp) == (wanted[0].offset, largest)
 
     # Always.
 
@@ -536,6 +629,7 @@ class Log(RuleBasedStateMachine):
         for batches in (
             model.batches,
             [b for b in model.batches if b.last_offset >= model.log_start],
+            self.original.batches,
         ):
             unstable = [
                 (txn.first_offset, txn.marker_offset)

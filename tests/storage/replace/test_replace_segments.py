@@ -440,3 +440,14 @@ def test_a_load_that_finishes_a_swap_leaves_no_index_of_a_replaced_segment() -> 
     assert [segment.size_bytes for segment in found.segments[1:3]] == [len(data), 0]
     assert [segment.aborted for segment in found.segments[1:3]] == [(), ()]
     found.close()
+
+
+def test_what_a_failed_rewrite_could_not_remove_does_not_stop_the_next_one(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    old = log.segments[3:5]
+    rewrite(log, old)  # and its caller could not delete it
+    with log.rewriting():
+        assert not list(tmp_path.glob("*.cleaned"))
+        lower = log.segments[1:3]
+        assert log.replace_segments(lower, rewrite(log, lower))
+    assert offsets(log) == list(range(LAST))

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from stratalog.cli.options import COLUMNS, OFFSETS, TIME, Chosen, limits, partitions
+from stratalog.cli.options import COLUMNS, OFFSETS, SIZE, TIME, Chosen, limits, partitions
 from stratalog.cli.record_columns import RECORD_COLUMNS, record_chunk, record_fields
 from stratalog.cli.reporter import Reporter
 from stratalog.cli.verb import Verb
 from stratalog.errors import OffsetOutOfRangeError, StorageError
+from stratalog.inspect.latest.latest_reader import LeftOut
 from stratalog.inspect.result import ArrowResult, Chunk, Result
 from stratalog.inspect.scan import Scan, scan
 from stratalog.records.layout import Ending
@@ -42,6 +43,10 @@ _TEXT_ROWS: Final = 8192  # as Python objects a record takes a kilobyte
             "What lies on a damaged disk, around the damage",
             "stratalog cat logs --skip-damaged --columns topic,partition,offset,value",
         ),
+        (
+            "The newest record of each key, as compaction would leave it",
+            "stratalog cat logs -t orders --latest-per-key -o ndjson",
+        ),
     ),
 )
 @partitions
@@ -63,6 +68,22 @@ _TEXT_ROWS: Final = 8192  # as Python objects a record takes a kilobyte
     default="read_uncommitted",
     show_default=True,
     help="read_committed leaves out aborted and open transactions.",
+)
+@click.option(
+    "--latest-per-key",
+    is_flag=True,
+    help="Print only the newest record of each key of each partition. Reads the files twice.",
+)
+@click.option(
+    "--tombstones",
+    is_flag=True,
+    help="With --latest-per-key, also print keys whose newest record has no value.",
+)
+@click.option(
+    "--memory",
+    "memory_bytes",
+    type=SIZE,
+    help="Memory for keys with --latest-per-key, 256MiB if not given. More keys go to temporary files.",
 )
 @click.option(
     "--skip-damaged",
@@ -91,6 +112,10 @@ def command(
     If a partition is damaged, its records before the damage and all other partitions are printed.
     stderr lists what was left out and where reading can resume, and the exit code is 1. An incomplete
     last batch, which a crash leaves, is a warning.
+
+    --latest-per-key prints what compaction would leave of the records that the other options select.
+    Records without a key are left out, and stderr says how many. If a partition is damaged, none of it
+    is printed, unless --skip-damaged is given.
 
     Columns: topic, partition, offset, timestamp, timestamp_type, key, value, headers; and position,
     base_offset, producer_id, producer_epoch, sequence, leader_epoch, codec, is_control,
@@ -167,3 +192,14 @@ def _reported(
             reporter.warn(str(beyond))
     for path in records.vanished:
         reporter.warn_vanished(path)
+    if records.left_out is not None:
+        _report_left_out(records.left_out, reporter)
+
+
+def _report_left_out(left_out: LeftOut, reporter: Reporter) -> None:
+    if left_out.keyless:
+        reporter.note(f"left out: {left_out.keyless} records without a key")
+    if left_out.missing:
+        reporter.warn(
+            f"{left_out.missing} of the newest records were removed before they could be printed"
+        )

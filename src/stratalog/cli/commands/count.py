@@ -27,11 +27,11 @@ _COUNTS: Final = (
     Field("size_bytes", Kind.INTEGER),
 )
 _OFFSETS: Final = (Field("first_offset", Kind.INTEGER), Field("last_offset", Kind.INTEGER))
-_PLACE: Final = (Field("topic", Kind.TEXT), Field("partition", Kind.INTEGER))
+_PARTITION: Final = (Field("topic", Kind.TEXT), Field("partition", Kind.INTEGER))
 _SEGMENTS: Final = Field("segments", Kind.INTEGER)
 FIELDS: Final = {
-    "file": (Field("path", Kind.TEXT), *_PLACE, *_COUNTS, *_OFFSETS),
-    "partition": (*_PLACE, _SEGMENTS, *_COUNTS, *_OFFSETS),
+    "file": (Field("path", Kind.TEXT), *_PARTITION, *_COUNTS, *_OFFSETS),
+    "partition": (*_PARTITION, _SEGMENTS, *_COUNTS, *_OFFSETS),
     "topic": (Field("topic", Kind.TEXT), Field("partitions", Kind.INTEGER), _SEGMENTS, *_COUNTS),
 }
 

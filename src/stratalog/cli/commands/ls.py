@@ -18,7 +18,7 @@ from stratalog.inspect.result import Field, Kind, Result
 
 __all__ = ["command"]
 
-_PLACE: Final = (Field("topic", Kind.TEXT), Field("partition", Kind.INTEGER))
+_PARTITION: Final = (Field("topic", Kind.TEXT), Field("partition", Kind.INTEGER))
 _SEGMENTS: Final = Field("segments", Kind.INTEGER)
 _RECORDS: Final = Field("records", Kind.INTEGER)
 _SEEN: Final = (
@@ -32,9 +32,9 @@ _FIELDS: Final = {
     "topic": (
         Field("topic", Kind.TEXT), Field("partitions", Kind.INTEGER), _SEGMENTS, _RECORDS, *_SEEN,
     ),
-    "partition": (*_PLACE, _SEGMENTS, _RECORDS, *_OFFSETS, *_SEEN),
+    "partition": (*_PARTITION, _SEGMENTS, _RECORDS, *_OFFSETS, *_SEEN),
     "segment": (
-        Field("path", Kind.TEXT), *_PLACE, _RECORDS,
+        Field("path", Kind.TEXT), *_PARTITION, _RECORDS,
         Field("first_offset", Kind.INTEGER), Field("last_offset", Kind.INTEGER), *_SEEN,
     ),
 }  # fmt: skip

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Final, cast
 
 import click
 
-from stratalog.cli.options import new_topic
+from stratalog.cli.options import Roots, new_topic, roots
 from stratalog.cli.record_lines import INPUTS, Stream, read_records
 from stratalog.cli.record_target import PARTITIONS_MAX, RecordTarget, very_many
 from stratalog.cli.reporter import Reporter
+from stratalog.cli.rewrite_options import config_pairs
 from stratalog.cli.verb import Verb
 from stratalog.errors import StorageError, StratalogError, UsageError
 from stratalog.inspect.result import Chunk, Field, Kind, Result, chunk_of_rows
@@ -46,12 +47,16 @@ FIELDS: Final = (
             "printf 'one\\ntwo\\n' | stratalog produce logs -t numbers --partitions 3",
         ),
         (
+            "Append to a directory with the defaults of a broker",
+            "printf 'three\\n' | stratalog produce logs -t numbers --config server.properties",
+        ),
+        (
             "Copy a topic into another directory, compressed",
             "stratalog cat logs -t orders -o ndjson | stratalog produce copy -t orders -i ndjson -z zstd",
         ),
     ),
 )
-@click.argument("directory", metavar="DIR", type=click.Path())
+@roots
 @click.option(
     "-t", "--topic", required=True, help="Topic to append to. Created if it does not exist."
 )
@@ -72,7 +77,7 @@ def command(
     reporter: Reporter,
     /,
     *,
-    directory: str,
+    roots: Roots,
     topic: str,
     partition: int | None,
     partitions: int | None,
@@ -82,23 +87,29 @@ def command(
 ) -> Result:
     """Append standard input to a topic of a log directory, one record per line.
 
-    The log directory and the topic are created if they do not exist. With '-i ndjson', each record
+    The log directory and the topic are created if they do not exist. Without DIR, the log directories
+    are the log.dirs of '--config'. With '-i ndjson', each record
     keeps its partition, timestamp, key, value and headers: 'cat -o ndjson | produce -i ndjson' copies
     records. The command returns when all of them are fsynced. It stops at the first invalid line; the
     lines before it are appended, and the rows printed say which offsets they got.
     """
-    wanted = _configs(configs)
+    wanted = config_pairs(configs)
     _check(topic, partition, partitions, wanted)
     if sys.stdin is None:
         raise UsageError("standard input is closed: pipe records into the command")
     target = RecordTarget(topic, partition, compression)
     rows: list[tuple[object, ...]] = []
     try:
-        with open_logs(directory, on_recovery=partial(_warn_of_recovery, reporter)) as logs:
+        with open_logs(
+            roots.directories,
+            config=roots.broker,
+            on_recovery=partial(_warn_of_recovery, reporter),
+        ) as logs:
             for damage in logs.damage:
                 reporter.warn(str(damage))
             if topic not in logs.topics():
-                logs.create(topic, partitions or _partitions_for(partition), wanted)
+                count = partitions or _partitions_for(partition, roots.broker.num_partitions)
+                logs.create(topic, count, wanted)
                 target.may_grow = partitions is None
             elif _differs(logs.topic(topic), partitions, wanted):
                 reporter.warn(f"topic {topic!r} already exists: its configs and partitions stay")
@@ -137,13 +148,13 @@ def _differs(topic: Topic, partitions: int | None, configs: dict[str, str]) -> b
     return partitions not in (None, len(topic.partitions)) or not wanted.items() <= there.items()
 
 
-def _partitions_for(partition: int | None) -> int:
-    """How many a new topic needs for the one that was named."""
+def _partitions_for(partition: int | None, default: int) -> int:
+    """How many a new topic needs for the one that was named; the default, if that is more."""
     if partition is None:
-        return 1
+        return default
     if partition >= PARTITIONS_MAX:
         raise UsageError(very_many(partition))
-    return partition + 1
+    return max(partition + 1, default)
 
 
 def _append_input(logs: Logs, target: RecordTarget, kind: str, reporter: Reporter) -> None:
@@ -155,18 +166,6 @@ def _append_input(logs: Logs, target: RecordTarget, kind: str, reporter: Reporte
         reporter.fail(error)
     except KeyboardInterrupt:
         reporter.interrupted()
-
-
-def _configs(given: Iterable[str]) -> dict[str, str]:
-    configs: dict[str, str] = {}
-    for text in given:
-        name, equals, value = (part.strip() for part in text.partition("="))
-        if not equals or not name:
-            raise UsageError(f"{text!r} is not a config: write NAME=VALUE")
-        if name in configs:
-            raise UsageError(f"{name} is given twice")
-        configs[name] = value
-    return configs
 
 
 def _chunks(rows: list[tuple[object, ...]]) -> Iterator[Chunk]:

@@ -22,6 +22,10 @@ JOBS: Final = {
     "export": "spark_export",
     "import": "spark_import",
     "mirror": "spark_mirror",
+    "compact": "spark_rewrite.compact",
+    "erase": "spark_rewrite.erase",
+    "recompress": "spark_rewrite.recompress",
+    "upgrade": "spark_rewrite.upgrade",
 }
 
 

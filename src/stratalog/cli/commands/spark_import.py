@@ -115,7 +115,7 @@ def command(
     columns = {name: text for name, text in expressions.items() if text is not None}
     if topic_from is not None:
         columns["topic"] = topic_from
-    write_options = {**pairs(configs, "--config"), "compression": compression}
+    write_options = {**pairs(configs, "--topic-config"), "compression": compression}
     if partitions is not None:
         write_options["partitions"] = str(partitions)
     reading = pairs(options, "--option")

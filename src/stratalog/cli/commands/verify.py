@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import click
 
+from stratalog.cli.absence import search_absent
+from stratalog.cli.key_options import absent_keys
 from stratalog.cli.options import Chosen, checks, limits, partitions
 from stratalog.cli.reporter import Reporter
 from stratalog.cli.verb import Verb
@@ -18,6 +20,7 @@ from stratalog.inspect.partition.sources import Sources, find_sources
 from stratalog.inspect.result import Chunk, Field, Kind, Result, chunk_of_rows
 from stratalog.inspect.verify import FileReport, Finding
 from stratalog.inspect.verify.directory import LocalCheck, metadata_sources, verify_sources
+from stratalog.rewrite.erase.keys import KeySet
 from stratalog.storage.files.filesystem import OsFileSystem
 
 __all__ = ["FIELDS", "command", "errors_of", "row_of", "sentence_of"]
@@ -46,17 +49,20 @@ _PLAIN: Final = tuple(field.name for field in FIELDS if field.name not in ("find
     examples=(
         ("Check a log directory", "stratalog verify logs -o table"),
         ("Also decode every record of one topic", "stratalog verify logs -t orders --deep"),
+        ("Prove that no file holds a key", "printf 'ada\\n' | stratalog verify logs --absent -"),
     ),
 )
 @partitions
 @checks
 @limits
+@absent_keys
 @click.pass_obj
 def command(
     reporter: Reporter,
     /,
     *,
     chosen: Chosen,
+    absent: KeySet,
     **settings: Any,
 ) -> Result:
     """Check every file of log directories, and whether records are missing.
@@ -65,7 +71,12 @@ def command(
     indexes, producer snapshots, leader epochs and checkpoints, checks the format and that they agree
     with the data. Prints a row for each file, and each finding with its position and remedy. The exit
     code is 1 if there is any finding, including a torn tail. Notes are not findings.
+
+    With --absent, searches every file that may hold records for keys that must not be there instead, also
+    deleted segments, originals that are kept for undo, and staged pieces.
     """
+    if absent:
+        return search_absent(reporter, chosen, absent)
     files = OsFileSystem()
     wanted = partition_filter(chosen.topics, chosen.partitions)
     refused: list[StorageError] = []

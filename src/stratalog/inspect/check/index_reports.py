@@ -32,7 +32,7 @@ from stratalog.storage.segment.sparse_index import IndexLimits
 from stratalog.storage.segment.txn_index import AbortedTxn
 from stratalog.types import TopicPartition
 
-__all__ = ["JudgedIndexes", "SegmentPlace", "judge_indexes", "nonempty_aborts"]
+__all__ = ["JudgedIndexes", "SegmentContext", "judge_indexes", "nonempty_aborts"]
 
 _REBUILD: Final = (
     "delete it while nothing writes to the partition: Kafka and Stratalog rebuild the indexes of this "
@@ -45,11 +45,11 @@ _REBUILD_TXNS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentPlace:
+class SegmentContext:
     """Where a segment stands: whether it is the last one, whether the next segment or, after an orderly
     stop, a checkpoint says that it went on, and whether there was an orderly stop."""
 
-    place: TopicPartition | None
+    topic_partition: TopicPartition | None
     is_last: bool
     has_gap: bool = False
     is_clean: bool = False
@@ -71,7 +71,7 @@ class JudgedIndexes:
 
 
 class _Judge:
-    def __init__(self, checked: CheckedFile, base_offset: int, where: SegmentPlace) -> None:
+    def __init__(self, checked: CheckedFile, base_offset: int, where: SegmentContext) -> None:
         self._facts: SegmentFacts = checked.facts
         self._report = checked.report
         self._base_offset = base_offset
@@ -189,7 +189,7 @@ def judge_indexes(
     checked: CheckedFile,
     indexes: SegmentIndexes,
     base_offset: int,
-    where: SegmentPlace,
+    where: SegmentContext,
     missing_aborts: tuple[int, ...] = (),
 ) -> JudgedIndexes:
     """Report on the index files of a segment. ``missing_aborts`` are the markers of aborted transactions
@@ -212,10 +212,10 @@ def _report(
     checked: CheckedFile,
     indexes: SegmentIndexes,
     file: IndexFile,
-    where: SegmentPlace,
+    where: SegmentContext,
 ) -> FileReport:
     if file.refused is not None:
-        return unreadable(file.path, file.kind, where.place, file.refused)
+        return unreadable(file.path, file.kind, where.topic_partition, file.refused)
     advice = _REBUILD_TXNS if file.kind is CheckedKind.TXN_INDEX else _REBUILD
     if file.damage is not None:
         found = [Finding.of_error(file.path, file.damage, advice)]
@@ -228,7 +228,7 @@ def _report(
         found = judge.time_index(file)
     else:
         found = judge.txn_index(file, indexes.aborted)
-    return side_report(file.path, file.kind, where.place, file.size_bytes, tuple(found))
+    return side_report(file.path, file.kind, where.topic_partition, file.size_bytes, tuple(found))
 
 
 def _missing_aborts(

@@ -26,7 +26,7 @@ _ADVICE: Final = (
 
 
 def check_metadata_snapshot(
-    file_system: FileSystem, path: str, place: TopicPartition | None, **settings: Any
+    file_system: FileSystem, path: str, topic_partition: TopicPartition | None, **settings: Any
 ) -> FileReport | None:
     """Check the batches of a snapshot, its header and its footer; None if the file does not exist."""
     try:
@@ -34,7 +34,7 @@ def check_metadata_snapshot(
             return None
         checked = check_file(path, file_system=file_system, **settings)
     except StorageError as error:
-        return unreadable(path, CheckedKind.METADATA_SNAPSHOT, place, error)
+        return unreadable(path, CheckedKind.METADATA_SNAPSHOT, topic_partition, error)
     report, facts = checked
     found = [
         replace(each, severity="damage", advice=_ADVICE) if each.severity != "note" else each
@@ -48,8 +48,8 @@ def check_metadata_snapshot(
     return replace(
         report,
         kind=CheckedKind.METADATA_SNAPSHOT,
-        topic=None if place is None else place.topic,
-        partition=None if place is None else place.partition,
+        topic=None if topic_partition is None else topic_partition.topic,
+        partition=None if topic_partition is None else topic_partition.partition,
         findings=tuple(found),
     )
 

@@ -132,15 +132,15 @@ class FileReport:
 def side_report(
     path: str,
     kind: CheckedKind,
-    place: TopicPartition | None,
+    topic_partition: TopicPartition | None,
     size_bytes: int = 0,
     findings: tuple[Finding, ...] = (),
 ) -> FileReport:
     """Report on a file that holds no batches."""
     return FileReport(
         path=path,
-        topic=None if place is None else place.topic,
-        partition=None if place is None else place.partition,
+        topic=None if topic_partition is None else topic_partition.topic,
+        partition=None if topic_partition is None else topic_partition.partition,
         size_bytes=size_bytes,
         unchecked_bytes=size_bytes if any(f.severity == "unreadable" for f in findings) else 0,
         findings=findings,
@@ -149,11 +149,11 @@ def side_report(
 
 
 def unreadable(
-    path: str, kind: CheckedKind, place: TopicPartition | None, error: StorageError
+    path: str, kind: CheckedKind, topic_partition: TopicPartition | None, error: StorageError
 ) -> FileReport:
     """Report on a file or folder that the operating system refuses to read."""
     finding = Finding.about(
         path, "unreadable", "unreadable", error.detail,
         "nothing was checked: make it readable, or check the disk, and run verify again",
     )  # fmt: skip
-    return side_report(path, kind, place, findings=(finding,))
+    return side_report(path, kind, topic_partition, findings=(finding,))

@@ -10,7 +10,6 @@ import json
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -24,15 +23,12 @@ from stratalog.inspect.check.report import (
     unreadable,
 )
 from stratalog.records.layout import INT32_MAX, INT64_MAX
-from stratalog.storage.commits.journal import decode_journal
 from stratalog.storage.epochs.leader_epochs import EpochEntry
 from stratalog.storage.files.filesystem import FileSystem
 from stratalog.storage.files.small_file import read_small_file
 from stratalog.storage.formats.checkpoints import decode_lines, decode_offsets
 from stratalog.storage.formats.meta_properties import decode_meta_properties
 from stratalog.storage.formats.partition_metadata import decode_partition_metadata
-from stratalog.storage.formats.topic_entries import decode_topics
-from stratalog.storage.formats.transaction_entries import decode_transactions
 from stratalog.storage.names import (
     BOOTSTRAP_CHECKPOINT,
     CLEAN_SHUTDOWN,
@@ -72,8 +68,7 @@ class _NoteError(Exception):
     """Something worth knowing that is not damage."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
+class _Rule(NamedTuple):
     kind: CheckedKind
     decode: Callable[[bytes], Any]
     advice: str
@@ -115,6 +110,27 @@ def _decode_quorum_state(data: bytes) -> dict[str, Any]:
     return state
 
 
+# The decoders of Stratalog's own files are imported when there is such a file: Kafka's directories have none.
+
+
+def _decode_topics(data: bytes) -> Any:
+    from stratalog.storage.formats.topic_entries import decode_topics
+
+    return decode_topics(data)
+
+
+def _decode_commits(data: bytes) -> Any:
+    from stratalog.storage.commits.journal import decode_journal
+
+    return decode_journal(data)
+
+
+def _decode_transactions(data: bytes) -> Any:
+    from stratalog.storage.formats.transaction_entries import decode_transactions
+
+    return decode_transactions(data)
+
+
 def _checkpoint(advice: str) -> _Rule:
     return _Rule(CheckedKind.OFFSET_CHECKPOINT, decode_offsets, advice)
 
@@ -140,12 +156,12 @@ ROOT_FILES: Final = {
         f"delete it {_STOPPED}: compaction then begins again at the start of each log"
     ),
     CLEAN_SHUTDOWN: _Rule(CheckedKind.CLEAN_SHUTDOWN, _decode_clean_shutdown, "", _MIB),
-    STRATALOG_TOPICS: _Rule(CheckedKind.TOPICS, decode_topics, "restore it from a backup"),
+    STRATALOG_TOPICS: _Rule(CheckedKind.TOPICS, _decode_topics, "restore it from a backup"),
     STRATALOG_COMMITS: _Rule(
-        CheckedKind.COMMITS, decode_journal, "restore it from a backup", 1024 * _MIB
+        CheckedKind.COMMITS, _decode_commits, "restore it from a backup", 1024 * _MIB
     ),
     STRATALOG_TRANSACTIONS: _Rule(
-        CheckedKind.TRANSACTIONS, decode_transactions, "restore it from a backup"
+        CheckedKind.TRANSACTIONS, _decode_transactions, "restore it from a backup"
     ),
 }  # fmt: skip
 _PARTITION_FILES: Final = {
@@ -192,7 +208,7 @@ def kind_of_name(name: str) -> CheckedKind | None:
 
 
 def check_small_file(
-    file_system: FileSystem, path: str, place: TopicPartition | None
+    file_system: FileSystem, path: str, topic_partition: TopicPartition | None
 ) -> CheckedSmallFile | None:
     """Check a file by its name and content; None if it does not exist."""
     name = os.path.basename(path)
@@ -207,20 +223,27 @@ def check_small_file(
         size = len(data)
         value = rule.decode(data)
     except StorageError as error:
-        return CheckedSmallFile(unreadable(path, rule.kind, place, error), None)
+        return CheckedSmallFile(unreadable(path, rule.kind, topic_partition, error), None)
     except CorruptionError as error:
-        return _small(path, rule, place, size, None, Finding.of_error(path, error, rule.advice))
+        return _small(
+            path, rule, topic_partition, size, None, Finding.of_error(path, error, rule.advice)
+        )
     except _NoteError as note:
         finding = Finding.about(path, "note", "unknown_text", str(note))
-        return _small(path, rule, place, size, None, finding)
+        return _small(path, rule, topic_partition, size, None, finding)
     more = _findings_of_value(path, rule, value)
-    return _small(path, rule, place, size, value, *more)
+    return _small(path, rule, topic_partition, size, value, *more)
 
 
 def _small(
-    path: str, rule: _Rule, place: TopicPartition | None, size: int, value: Any, *found: Finding
+    path: str,
+    rule: _Rule,
+    topic_partition: TopicPartition | None,
+    size: int,
+    value: Any,
+    *found: Finding,
 ) -> CheckedSmallFile:
-    return CheckedSmallFile(side_report(path, rule.kind, place, size, found), value)
+    return CheckedSmallFile(side_report(path, rule.kind, topic_partition, size, found), value)
 
 
 def _findings_of_value(path: str, rule: _Rule, value: Any) -> tuple[Finding, ...]:

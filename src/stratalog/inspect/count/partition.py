@@ -273,8 +273,8 @@ def _sizes(source: PartitionSource, file_system: FileSystem) -> PartitionCount:
             )
         file = FileCount(
             path=span.path,
-            topic=None if source.place is None else source.place.topic,
-            partition=None if source.place is None else source.place.partition,
+            topic=None if source.topic_partition is None else source.topic_partition.topic,
+            partition=None if source.topic_partition is None else source.topic_partition.partition,
             records=0,
             control_records=0,
             batches=0,

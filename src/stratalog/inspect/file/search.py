@@ -36,8 +36,6 @@ from stratalog.storage.segment.index_entries import (
     slot_up_to,
     time_entry_at,
 )
-from stratalog.storage.segment.scan import rebuild_index
-from stratalog.storage.segment.sparse_index import IndexLimits
 
 __all__ = ["CutPoint", "SegmentSearch"]
 
@@ -227,6 +225,10 @@ class SegmentSearch:
         """The offset index as it would be, from the headers."""
         if not self.is_searchable:
             return b""
+        # Imported here, because most segments have the index that they should.
+        from stratalog.storage.segment.scan import rebuild_index
+        from stratalog.storage.segment.sparse_index import IndexLimits
+
         made = rebuild_index(self.file, self.base_offset, IndexLimits(), self.size)
         self._offsets = bytes(made.offsets)
         return self._offsets

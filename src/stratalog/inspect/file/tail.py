@@ -12,13 +12,11 @@ shared: ``classify_tail``, ``is_sound_at`` and ``clean_end``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from stratalog.errors import CorruptionError
-from stratalog.inspect.file.count import count_file
 from stratalog.inspect.file.header_walk import HeaderWalk
-from stratalog.inspect.file.misplaced import misplaced_at
 from stratalog.inspect.file.search import SegmentSearch
-from stratalog.inspect.file.skipped_damage import SkippedDamage
 from stratalog.inspect.file.span import SegmentSpan
 from stratalog.records.columns import WalkEnd
 from stratalog.records.layout import (
@@ -32,8 +30,11 @@ from stratalog.storage.files.filesystem import FileStat, FileSystem
 from stratalog.storage.segment.batch_at import is_sound_at
 from stratalog.storage.segment.clean_end import CleanEnd, find_excess, is_still_clean, last_batch_at
 from stratalog.storage.segment.log_file import LogFile, open_log_file
-from stratalog.storage.segment.next_intact import next_intact
 from stratalog.storage.segment.walk import FileEnd, HeadersSeen, walk_windows
+
+# What only damage and 0.7 need is imported where it is used: the commands find a tail in every start.
+if TYPE_CHECKING:
+    from stratalog.inspect.file.skipped_damage import SkippedDamage
 
 __all__ = [
     "SegmentTail",
@@ -71,6 +72,8 @@ def find_tail(span: SegmentSpan, file_system: FileSystem, *, check_crc: bool = T
     the last batch is checked, unless ``check_crc`` is False."""
     with SegmentSearch(span, file_system) as search:
         if not search.is_searchable:
+            from stratalog.inspect.file.count import count_file
+
             counted = count_file(span.path, file_system=file_system)
             end = counted.end
             damage = end.error() if end.pause.ending == Ending.CORRUPT else None
@@ -130,6 +133,9 @@ def tail_behind_damage(known: SegmentTail, file_system: FileSystem) -> SegmentTa
 
 def _after_damage(log_file: LogFile, known: SegmentTail) -> SegmentTail | None:
     """Where the segment can be walked on from."""
+    from stratalog.inspect.file.misplaced import misplaced_at
+    from stratalog.storage.segment.next_intact import next_intact
+
     misplaced = None
     if known.last_header and known.damage is not None:
         misplaced = misplaced_at(log_file, known.last_position, known.last_expected)
@@ -150,6 +156,8 @@ def without_damage(known: SegmentTail, size_bytes: int) -> SegmentTail:
     damage = known.damage
     if damage is None:
         return known
+    from stratalog.inspect.file.skipped_damage import SkippedDamage
+
     skipped = SkippedDamage(
         path=known.path,
         position=known.position,

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from stratalog.errors import CorruptionError, StorageError
-from stratalog.inspect.file.skipped_damage import Resumption, SkippedDamage
 from stratalog.inspect.file.span import segment_spans
 from stratalog.inspect.partition.sources import PartitionSource, vanished
-from stratalog.records.columns import WalkEnd
 from stratalog.records.layout import Ending, Reason
 from stratalog.storage.files.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.segment.log_file import LogFile
 from stratalog.storage.segment.walk import FileEnd
 
 if TYPE_CHECKING:
+    from stratalog.inspect.file.skipped_damage import Resumption
     from stratalog.inspect.file.tail import SegmentTail
 
 __all__ = ["CleanExcess", "find_clean_excess"]
-
-
-@dataclass(frozen=True, slots=True)
-class _ExcessBatchEnd(WalkEnd):
-    """The end of a walk at such a batch."""
-
-    excess: CorruptionError | None = None
-
-    def error(self) -> CorruptionError:
-        assert self.excess is not None
-        return self.excess
 
 
 class CleanExcess(NamedTuple):
@@ -42,7 +29,9 @@ class CleanExcess(NamedTuple):
 
     def end_of(self, log_size: int) -> FileEnd:
         """How the file ends for who walks over it."""
-        pause = _ExcessBatchEnd(
+        from stratalog.inspect.partition.excess_end import ExcessBatchEnd
+
+        pause = ExcessBatchEnd(
             self.position, Ending.CORRUPT, Reason.OFFSET_ORDER, self.error.detail, self.error
         )
         return FileEnd(self.path, log_size, pause)
@@ -54,6 +43,8 @@ class CleanExcess(NamedTuple):
 
     def resumption(self, log_file: LogFile) -> Resumption:
         """What is left out where damage is skipped: nothing follows the batch."""
+        from stratalog.inspect.file.skipped_damage import Resumption, SkippedDamage
+
         skipped = SkippedDamage(
             path=self.path,
             position=self.position,

@@ -37,10 +37,10 @@ class _Root(NamedTuple):
     def holds(self, topic: str) -> bool:
         """Return whether there is a folder of a partition of a topic."""
         for each in self.entries:
-            place = parse_partition_dir(each.name) if each.is_dir else None
+            topic_partition = parse_partition_dir(each.name) if each.is_dir else None
             if (
-                place is not None
-                and place.topic == topic
+                topic_partition is not None
+                and topic_partition.topic == topic
                 and not is_marked_partition_dir(each.name)
             ):
                 return True

@@ -11,6 +11,7 @@ from stratalog.storage.names import (
     BOOTSTRAP_CHECKPOINT,
     CLEAN_SHUTDOWN,
     CLEANER_CHECKPOINT,
+    DAMAGED_DIR,
     FAILED_SYNC,
     FOREIGN_ROOT_DIRS,
     HIGH_WATERMARK_CHECKPOINT,
@@ -30,6 +31,7 @@ from stratalog.storage.names import (
     parse_partition_dir,
     parse_partition_file,
     parse_piece_name,
+    parse_undo_dir,
 )
 
 __all__ = ["deletion_note", "partition_notes", "root_notes"]
@@ -81,11 +83,17 @@ def partition_notes(folder: str, entries: Iterable[DirEntry]) -> Iterator[str]:
     """What is to be said of a partition's folder."""
     if os.path.basename(os.path.abspath(folder)) in FOREIGN_ROOT_DIRS:
         return  # KRaft keeps more files there than we know
-    unknown, swap = [], []
+    unknown, swap, kept = [], [], []
     for entry in entries:
+        rewrite_id = parse_undo_dir(entry.name) if entry.is_dir else None
+        if rewrite_id is not None:
+            kept.append(rewrite_id)
+            continue
         file = parse_partition_file(entry.name) if entry.is_file else None
         if file is not None and file.stage == Stage.SWAP:
             swap.append(entry.name)
+        elif entry.is_dir and entry.name == DAMAGED_DIR:
+            continue
         elif file is None and not (
             entry.is_file and entry.name.removesuffix(TEMPORARY_SUFFIX) in _PARTITION_FILES
         ):
@@ -95,6 +103,8 @@ def partition_notes(folder: str, entries: Iterable[DirEntry]) -> Iterator[str]:
             f"{folder}: a replacement of segments was interrupted, and is read as a broker would "
             f"finish it: {_names(swap)}"
         )
+    if kept:
+        yield f"{folder}: originals kept to undo rewrites: {_names(kept)}"
     if unknown:
         yield f"{folder}: unknown files, ignored: {_names(unknown)}"
 

@@ -29,11 +29,11 @@ class LogStarts:
         self._known: dict[str, dict[TopicPartition, int]] = {}
         self.warnings: list[str] = []
 
-    def of(self, root: str, place: TopicPartition) -> int:
+    def of(self, root: str, topic_partition: TopicPartition) -> int:
         """Return the first offset of a partition of this log directory that is not deleted."""
         if root not in self._known:
             self._known[root] = self._load(os.path.join(root, LOG_START_CHECKPOINT))
-        return max(self._known[root].get(place, 0), 0)
+        return max(self._known[root].get(topic_partition, 0), 0)
 
     def _load(self, path: str) -> dict[TopicPartition, int]:
         try:

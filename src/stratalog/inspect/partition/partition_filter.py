@@ -37,12 +37,12 @@ class PartitionFilter:
     numbers: tuple[range, ...] | None = None
     may_miss: bool = False
 
-    def takes(self, place: TopicPartition | None) -> bool:
+    def takes(self, topic_partition: TopicPartition | None) -> bool:
         """Whether the partition is wanted. What belongs to none is, when nothing is asked for."""
-        if place is None:
+        if topic_partition is None:
             return self.topics is None and self.numbers is None
-        return self._takes_topic(place.topic) and (
-            self.numbers is None or any(place.partition in some for some in self.numbers)
+        return self._takes_topic(topic_partition.topic) and (
+            self.numbers is None or any(topic_partition.partition in some for some in self.numbers)
         )
 
     def names(self, topic: str) -> bool:
@@ -56,15 +56,19 @@ class PartitionFilter:
         """UnknownPartitionError where something that was asked for is not there."""
         if self.may_miss:
             return
-        places = sorted(set(there))
-        topics = sorted({place.topic for place in places})
+        topic_partitions = sorted(set(there))
+        topics = sorted({topic_partition.topic for topic_partition in topic_partitions})
         for pattern in self.topics or ():
             if not any(fnmatchcase(topic, pattern) for topic in topics):
                 raise UnknownPartitionError(f"no topic {pattern!r}; {_found(topics)}")
-        wanted = [place for place in places if self._takes_topic(place.topic)]
+        wanted = [
+            topic_partition
+            for topic_partition in topic_partitions
+            if self._takes_topic(topic_partition.topic)
+        ]
         for some in self.numbers or ():
-            if not any(place.partition in some for place in wanted):
-                known = [str(place) for place in wanted]
+            if not any(topic_partition.partition in some for topic_partition in wanted):
+                known = [str(topic_partition) for topic_partition in wanted]
                 raise UnknownPartitionError(f"no partition {_range(some)}; {_found(known)}")
 
 

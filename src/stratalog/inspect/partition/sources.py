@@ -71,16 +71,17 @@ Answer = TypeVar("Answer")
 class PartitionSource:
     """The data files of one partition, in the order of their offsets.
 
-    ``place`` is None for files in a folder that is no partition's. Of what lies below ``log_start`` the
-    log directory says that it was deleted. From ``visible_end`` on nothing is shown: a commit into several
-    partitions is in progress there, or may be when it is read (see ``storage.commits.visibility``).
+    ``topic_partition`` is None for files in a folder that is not a partition's. Of what lies below
+    ``log_start`` the log directory says that it was deleted. From ``visible_end`` on nothing is shown: a
+    commit into several partitions is in progress there, or may be when it is read (see
+    ``storage.commits.visibility``).
     ``is_listed``: the files were found, not named, so that one of them may be gone before it is opened.
     ``swapped`` are the names that some of them do not have yet, but will (see ``settling``). ``clean_end``
     is where a clean shutdown left the log, read before the folder was listed.
     """
 
     folder: str
-    place: TopicPartition | None
+    topic_partition: TopicPartition | None
     segments: tuple[str, ...]
     log_start: int = 0
     visible_end: int | None = None
@@ -90,7 +91,7 @@ class PartitionSource:
 
     @property
     def name(self) -> str:
-        return self.folder if self.place is None else str(self.place)
+        return self.folder if self.topic_partition is None else str(self.topic_partition)
 
     def clean_excess(self, file_system: FileSystem | None = None) -> CleanExcess | None:
         """Return the last batch if it lies beyond where a clean shutdown left the log, otherwise None."""
@@ -179,7 +180,7 @@ class _Finder:
         self._file_system = file_system
         self._files: list[str] = []
         self._folders: dict[str, PartitionSource] = {}  # by absolute path
-        self._places: list[TopicPartition] = []
+        self._topic_partitions: list[TopicPartition] = []
         self._notes: list[str] = []
         self._links: list[str] = []
         self._named_roots: list[str] = []
@@ -218,16 +219,16 @@ class _Finder:
         self._journals.before(os.path.abspath(path))
         self._deleted.add(os.path.abspath(path), entries)
         for entry in entries:
-            place = parse_partition_dir(entry.name)
-            if place is None or is_marked_partition_dir(entry.name):
+            topic_partition = parse_partition_dir(entry.name)
+            if topic_partition is None or is_marked_partition_dir(entry.name):
                 continue
             if not entry.is_dir:
                 self._warn_of_link(path, entry)
                 continue
-            if entry.name in FOREIGN_ROOT_DIRS and not self._wanted.names(place.topic):
+            if entry.name in FOREIGN_ROOT_DIRS and not self._wanted.names(topic_partition.topic):
                 continue
-            self._places.append(place)
-            if not self._wanted.takes(place):
+            self._topic_partitions.append(topic_partition)
+            if not self._wanted.takes(topic_partition):
                 continue
             folder = os.path.join(path, entry.name)
             try:
@@ -248,14 +249,18 @@ class _Finder:
         """List a partition's folder, after the journal of its directory was read."""
         whole = os.path.abspath(folder)
         name = os.path.basename(whole)
-        place = parse_partition_dir(name)
-        if place is not None:
-            self._places.append(place)
-        if not self._wanted.takes(place) or whole in self._folders:
+        topic_partition = parse_partition_dir(name)
+        if topic_partition is not None:
+            self._topic_partitions.append(topic_partition)
+        if not self._wanted.takes(topic_partition) or whole in self._folders:
             return
         root = os.path.dirname(whole)
-        is_log = place is not None and not is_marked_partition_dir(name)
-        clean_end = self._clean_ends.of(root, place) if is_log and place is not None else None
+        is_log = topic_partition is not None and not is_marked_partition_dir(name)
+        clean_end = (
+            self._clean_ends.of(root, topic_partition)
+            if is_log and topic_partition is not None
+            else None
+        )
         settled = read_settled(self._file_system, folder)
         self._notes += partition_notes(folder, settled.entries)
         for entry in settled.entries:
@@ -263,16 +268,16 @@ class _Finder:
                 self._warn_of_link(folder, entry)
         source = PartitionSource(
             folder=folder,
-            place=place,
+            topic_partition=topic_partition,
             segments=_segments(folder, settled),
             swapped=frozenset(settled.swapped),
             is_listed=True,
             clean_end=clean_end,
         )
         source = without_leftovers(source, self._file_system)
-        if is_log and place is not None:
+        if is_log and topic_partition is not None:
             self._roots[whole] = root
-            source = replace(source, log_start=self._starts.of(root, place))
+            source = replace(source, log_start=self._starts.of(root, topic_partition))
             source = self._journals.ended(root, source)
         self._folders[whole] = source
 
@@ -281,15 +286,19 @@ class _Finder:
         if not self._hide():
             return None
         self._leave_out_deleted()
-        listed = sorted(self._folders.values(), key=lambda source: source.place or ("", -1))
+        listed = sorted(
+            self._folders.values(), key=lambda source: source.topic_partition or ("", -1)
+        )
         named = [
             source
             for source in _named_files(self._files)
             if os.path.abspath(source.folder) not in self._folders
         ]
-        places = [source.place for source in named if source.place is not None]
-        self._wanted.check([*self._places, *places])
-        kept = [source for source in named if self._wanted.takes(source.place)]
+        topic_partitions = [
+            source.topic_partition for source in named if source.topic_partition is not None
+        ]
+        self._wanted.check([*self._topic_partitions, *topic_partitions])
+        kept = [source for source in named if self._wanted.takes(source.topic_partition)]
         _refuse_twice(listed, kept)
         return Sources(
             partitions=(*kept, *listed),
@@ -303,20 +312,22 @@ class _Finder:
         spellings = {os.path.abspath(path): path for path in self._named_roots}
         for root, topics in sorted(self._deleted.found().items()):
             gone = {
-                whole: source.place
+                whole: source.topic_partition
                 for whole, source in self._folders.items()
                 if os.path.dirname(whole) == root
                 and whole not in self._named
-                and source.place is not None
-                and source.place.topic in topics
+                and source.topic_partition is not None
+                and source.topic_partition.topic in topics
                 and not is_marked_partition_dir(os.path.basename(whole))
             }
             for whole in gone:
                 del self._folders[whole]
                 self._roots.pop(whole, None)
-            left = {source.place for source in self._folders.values()}
-            self._places = [
-                place for place in self._places if place.topic not in topics or place in left
+            left = {source.topic_partition for source in self._folders.values()}
+            self._topic_partitions = [
+                topic_partition
+                for topic_partition in self._topic_partitions
+                if topic_partition.topic not in topics or topic_partition in left
             ]
             self._notes.append(deletion_note(spellings[root], topics))
 
@@ -327,7 +338,11 @@ class _Finder:
             return False
         for whole, root in self._roots.items():
             source = self._folders[whole]
-            end = None if source.place is None else hidden.get(root, {}).get(source.place)
+            end = (
+                None
+                if source.topic_partition is None
+                else hidden.get(root, {}).get(source.topic_partition)
+            )
             if end is not None and (source.visible_end is None or end < source.visible_end):
                 self._folders[whole] = replace(source, visible_end=end)
         return True
@@ -374,22 +389,22 @@ def _named_files(paths: list[str]) -> Iterator[PartitionSource]:
         groups.setdefault(os.path.dirname(whole) if is_segment else whole, []).append(path)
     for files in groups.values():
         folder = os.path.dirname(files[0])
-        place = parse_partition_dir(_name_of(folder))
-        yield PartitionSource(folder=folder, place=place, segments=tuple(files))
+        topic_partition = parse_partition_dir(_name_of(folder))
+        yield PartitionSource(folder=folder, topic_partition=topic_partition, segments=tuple(files))
 
 
 def _refuse_twice(listed: list[PartitionSource], named: list[PartitionSource]) -> None:
     """One partition in two folders is two histories. Who names files one by one may compare them."""
     seen: dict[TopicPartition, str] = {}
     for source in listed:
-        if source.place is None:
+        if source.topic_partition is None:
             continue
-        if source.place in seen:
-            raise _twice(source, seen[source.place])
-        seen[source.place] = source.folder
+        if source.topic_partition in seen:
+            raise _twice(source, seen[source.topic_partition])
+        seen[source.topic_partition] = source.folder
     for source in named:
-        if source.place in seen:
-            raise _twice(source, seen[source.place])
+        if source.topic_partition in seen:
+            raise _twice(source, seen[source.topic_partition])
 
 
 def _twice(source: PartitionSource, other: str) -> UsageError:

@@ -25,14 +25,19 @@ from stratalog.inspect.partition.sources import (
 )
 from stratalog.inspect.range.bounds import Bounds, bounds_of, part_within, spans_within
 from stratalog.inspect.range.offset_range import OffsetRange
-from stratalog.records.columns import DecodedColumns, RegionDecoder, Selection, WalkEnd
+from stratalog.records.columns import (
+    DecodedColumns,
+    KeptRecords,
+    RegionDecoder,
+    Selection,
+    WalkEnd,
+)
 from stratalog.records.layout import INT32_MAX, INT64_MAX, Ending, Reason
 from stratalog.storage.files.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.replace.settle import LISTINGS_MAX
 from stratalog.storage.segment.batch_at import offsets_behind
 from stratalog.storage.segment.log_file import LogFile, open_log_file
-from stratalog.storage.segment.torn_tail import classify_tail
-from stratalog.storage.segment.walk import FileEnd
+from stratalog.storage.segment.walk import FileEnd, classified_end
 from stratalog.types import Progress
 
 if TYPE_CHECKING:
@@ -73,7 +78,10 @@ class PartitionReader:
         self._file_system = file_system
         self._progress = progress
         self._decoder: RegionDecoder | None = None
+        self._keep: KeptRecords | None = None
         self._skipped_before = 0
+        #: Records to keep that were left out because they have no value.
+        self.tombstones = 0
         self.bytes_read = 0
         self.ends: list[FileEnd] = []
         #: What was left out because it is damaged; with ``fail`` the last one is where a read failed.
@@ -85,9 +93,20 @@ class PartitionReader:
 
     @property
     def skipped_batches(self) -> int:
-        """Batches that the bounds left out by their header alone."""
+        """Batches that the bounds, or the records to keep, left out by their header alone."""
         held = 0 if self._decoder is None else self._decoder.skipped_batches
         return self._skipped_before + held
+
+    def read_kept(
+        self, source: PartitionSource, keep: KeptRecords
+    ) -> Iterator[tuple[LogFile, DecodedColumns]]:
+        """Read one partition as :meth:`read` does, of its records only those to keep."""
+        self._keep = keep
+        try:
+            yield from self.read(source)
+        finally:
+            self._keep = None
+            self._use_decoder(None)
 
     def read(self, source: PartitionSource) -> Iterator[tuple[LogFile, DecodedColumns]]:
         """The columns of one partition, file by file. CorruptionError where a file is damaged, after what
@@ -220,11 +239,19 @@ class PartitionReader:
             start_time=bounds.start_time,
             end_time=bounds.end_time,
             aborted=self._aborted,
+            keep=self._keep,
         )
-        if self._decoder is None or self._decoder.selection != selection:
+        decoder = self._decoder
+        if decoder is None or decoder.selection != selection:
+            decoder = RegionDecoder(selection)
+            self._use_decoder(decoder)
+        return decoder
+
+    def _use_decoder(self, decoder: RegionDecoder | None) -> None:
+        if self._decoder is not None:
             self._skipped_before = self.skipped_batches
-            self._decoder = RegionDecoder(selection)
-        return self._decoder
+            self.tombstones += self._decoder.tombstones
+        self._decoder = decoder
 
     def _file(
         self,
@@ -311,7 +338,7 @@ def _map_file(
                 path=log_file.path,
             )
         if pause.ending != Ending.FULL:
-            yield classify_tail(log_file.whole, pause)
+            yield classified_end(log_file.whole, pause)
             return
         yield pause
         at = pause.position

@@ -180,11 +180,11 @@ class _Planning:
             last = last if bound is None else min(last, bound)
         last = max(first, last)
         slices = tuple(self.slices(source, first, last, start_time))
-        place = source.place
+        topic_partition = source.topic_partition
         return LogRange(
             folder=source.folder,
-            topic=None if place is None else place.topic,
-            partition=None if place is None else place.partition,
+            topic=None if topic_partition is None else topic_partition.topic,
+            partition=None if topic_partition is None else topic_partition.partition,
             start=first,
             end=last,
             start_time=start_time,

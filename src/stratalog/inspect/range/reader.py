@@ -25,14 +25,19 @@ from stratalog.inspect.file.span import SegmentSpan, segment_spans
 from stratalog.inspect.partition.ends import EndsCache
 from stratalog.inspect.partition.sources import PartitionSource, relisted, vanished
 from stratalog.inspect.range.plan import LogRange, SegmentSlice, plan_slices
-from stratalog.records.columns import DecodedColumns, RegionDecoder, Selection, WalkEnd
+from stratalog.records.columns import (
+    DecodedColumns,
+    KeptRecords,
+    RegionDecoder,
+    Selection,
+    WalkEnd,
+)
 from stratalog.records.layout import BATCH_HEADER_SIZE, INT64_MAX, Ending, Reason
 from stratalog.storage.files.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.replace.settle import LISTINGS_MAX
 from stratalog.storage.segment.batch_at import is_batch_at, offsets_behind
 from stratalog.storage.segment.log_file import LogFile, open_log_file
-from stratalog.storage.segment.torn_tail import classify_tail
-from stratalog.storage.segment.walk import FileEnd
+from stratalog.storage.segment.walk import FileEnd, classified_end
 from stratalog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -69,6 +74,9 @@ class RangeReader:
         self.selection = selection
         self.file_system = file_system or OsFileSystem()
         self._decoder: RegionDecoder | None = None
+        self._keep: KeptRecords | None = None
+        #: Records to keep that were left out because they have no value.
+        self.tombstones = 0
         #: Bytes of log that were gone through.
         self.bytes_read = 0
         self.on_damage = on_damage
@@ -83,8 +91,19 @@ class RangeReader:
         try:
             yield from _Reading(self, wanted).run()
         except BaseException:
-            self._decoder = None  # it may hold rows that nobody took: they are read again
+            self._use_decoder(None)  # it may hold rows that nobody took: they are read again
             raise
+
+    def read_kept(
+        self, wanted: LogRange, keep: KeptRecords
+    ) -> Iterator[tuple[LogFile, DecodedColumns]]:
+        """Read one range as :meth:`read` does, of its records only those to keep."""
+        self._keep = keep
+        try:
+            yield from self.read(wanted)
+        finally:
+            self._keep = None
+            self._use_decoder(None)
 
     def decoder_for(self, wanted: LogRange, start: int) -> RegionDecoder:
         """The decoder with the bounds of a range: the one there is, where they are the same as before."""
@@ -95,10 +114,18 @@ class RangeReader:
             start_time=wanted.start_time,
             end_time=wanted.end_time,
             aborted=tuple(txn[:3] for txn in wanted.aborted or ()),
+            keep=self._keep,
         )
-        if self._decoder is None or self._decoder.selection != selection:
-            self._decoder = RegionDecoder(selection)
-        return self._decoder
+        decoder = self._decoder
+        if decoder is None or decoder.selection != selection:
+            decoder = RegionDecoder(selection)
+            self._use_decoder(decoder)
+        return decoder
+
+    def _use_decoder(self, decoder: RegionDecoder | None) -> None:
+        if self._decoder is not None:
+            self.tombstones += self._decoder.tombstones
+        self._decoder = decoder
 
     def note(self, size_bytes: int) -> None:
         self.bytes_read += size_bytes
@@ -207,7 +234,7 @@ class _Reading:
             if behind.first >= part.end and self._is_sound(log_file, position):
                 return WalkEnd(position, Ending.END)  # the rest of the slice is compacted away
             if limit >= log_file.size:
-                return classify_tail(log_file, pause)
+                return classified_end(log_file, pause)
             limit, more = min(position + more, log_file.size), 2 * more
 
     def _misplaced(
@@ -355,12 +382,12 @@ class _Reading:
 
 
 def _source_of(wanted: LogRange) -> PartitionSource:
-    place = None
+    topic_partition = None
     if wanted.topic is not None and wanted.partition is not None:
-        place = TopicPartition(wanted.topic, wanted.partition)
+        topic_partition = TopicPartition(wanted.topic, wanted.partition)
     return PartitionSource(
         folder=wanted.folder,
-        place=place,
+        topic_partition=topic_partition,
         segments=tuple(each.path for each in wanted.slices),
         is_listed=wanted.is_listed,
     )

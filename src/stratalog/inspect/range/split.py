@@ -16,7 +16,7 @@ from stratalog.errors import UsageError
 from stratalog.inspect.range.plan import LogRange, SegmentSlice
 from stratalog.storage.names import V07_SUFFIX
 
-__all__ = ["piece_bytes", "split_ranges"]
+__all__ = ["pack_ranges", "piece_bytes", "split_ranges"]
 
 #: What opening another range costs, as bytes that could be read instead.
 _OPEN_BYTES: Final = 1 << 20
@@ -43,6 +43,11 @@ def split_ranges(
     split_bytes = _split_bytes(wanted, split_bytes, min_splits)
     pieces = [piece for each in wanted for piece in _pieces(each, split_bytes, max_records)]
     return _packed(pieces, split_bytes, max_records)
+
+
+def pack_ranges(ranges: Iterable[LogRange], *, split_bytes: int) -> list[tuple[LogRange, ...]]:
+    """The ranges, each of them whole, as groups of about ``split_bytes`` or of one that is larger."""
+    return _packed([each for each in ranges if each.slices], split_bytes, None)
 
 
 def piece_bytes(

@@ -16,7 +16,7 @@ from stratalog.inspect.check.index_files import (
     load_index,
     load_indexes,
 )
-from stratalog.inspect.check.index_reports import SegmentPlace, judge_indexes
+from stratalog.inspect.check.index_reports import SegmentContext, judge_indexes
 from stratalog.inspect.check.metadata_snapshots import check_metadata_snapshot
 from stratalog.inspect.check.report import (
     CheckedKind,
@@ -128,8 +128,8 @@ def verify_sources(
         else:
             yield from verifier.named(source)
     for error in refused:
-        place = parse_partition_dir(os.path.basename(os.path.abspath(error.path)))
-        yield unreadable(error.path, CheckedKind.PARTITION, place, error)
+        topic_partition = parse_partition_dir(os.path.basename(os.path.abspath(error.path)))
+        yield unreadable(error.path, CheckedKind.PARTITION, topic_partition, error)
     yield from verifier.missing_folders(states, wanted)
     if wanted == EVERYTHING:
         yield from verifier.root_files(states)
@@ -149,7 +149,7 @@ class _DirectoryVerifier:
         whole = os.path.abspath(source.folder)
         name = os.path.basename(whole)
         # Folders that Kafka set aside, and the metadata log, are in no checkpoint of the root.
-        is_own = source.place is not None and not is_marked_partition_dir(name)
+        is_own = source.topic_partition is not None and not is_marked_partition_dir(name)
         root = (
             self.roots.of(os.path.dirname(source.folder.rstrip(os.sep)) or os.path.dirname(whole))
             if is_own and name not in FOREIGN_ROOT_DIRS
@@ -161,7 +161,7 @@ class _DirectoryVerifier:
             )
         except StorageError as error:
             self._on_error(error)
-            yield unreadable(source.folder, CheckedKind.PARTITION, source.place, error)
+            yield unreadable(source.folder, CheckedKind.PARTITION, source.topic_partition, error)
             return
         for report in verified.reports:
             is_metadata = report.kind is CheckedKind.PARTITION_METADATA
@@ -199,7 +199,7 @@ class _DirectoryVerifier:
             except StorageError as error:
                 self._on_error(error)
                 if not is_gone(error, source) and not _is_missing(error):
-                    yield unreadable(path, CheckedKind.LOG, source.place, error)
+                    yield unreadable(path, CheckedKind.LOG, source.topic_partition, error)
             else:
                 report = checked.report
                 if before is not None:
@@ -219,7 +219,7 @@ class _DirectoryVerifier:
         """Check a file that was named by itself as what it is."""
         report: FileReport | None
         if kind is CheckedKind.METADATA_SNAPSHOT:
-            report = check_metadata_snapshot(self._file_system, path, source.place)
+            report = check_metadata_snapshot(self._file_system, path, source.topic_partition)
         elif kind in (
             CheckedKind.OFFSET_INDEX,
             CheckedKind.TIME_INDEX,
@@ -227,7 +227,7 @@ class _DirectoryVerifier:
         ):
             report = self._index(path, kind, source)
         else:
-            checked = check_small_file(self._file_system, path, source.place)
+            checked = check_small_file(self._file_system, path, source.topic_partition)
             report = None if checked is None else checked.report
         if report is None:
             self._on_error(StorageError("no such file or directory", path=path))
@@ -247,17 +247,17 @@ class _DirectoryVerifier:
                 if self._file_system.stat(data_path) is not None:
                     indexes = load_indexes(self._file_system, data_path, name.base_offset)
                     checked = check_file(data_path, indexes=indexes, file_system=self._file_system)
-                    where = SegmentPlace(source.place, is_last=True)
+                    where = SegmentContext(source.topic_partition, is_last=True)
                     judged = judge_indexes(checked, indexes, name.base_offset, where)
                     return next((each for each in judged.reports if each.path == path), None)
             except StorageError as error:
                 self._on_error(error)
         if index.refused is not None:
-            return unreadable(path, kind, source.place, index.refused)
+            return unreadable(path, kind, source.topic_partition, index.refused)
         found = []
         if index.damage is not None:
             found = [Finding.of_error(path, index.damage, "delete it: the next open rebuilds it")]
-        return side_report(path, kind, source.place, index.size_bytes, tuple(found))
+        return side_report(path, kind, source.topic_partition, index.size_bytes, tuple(found))
 
     # Roots.
 
@@ -266,9 +266,17 @@ class _DirectoryVerifier:
     ) -> Iterator[FileReport]:
         for state in states:
             named = self.roots.without_folder(state)
-            chosen = {place: files for place, files in named.items() if wanted.takes(place)}
-            for place, finding in find_missing_folders(state.root, chosen, is_clean=state.is_clean):
-                yield side_report(finding.path, CheckedKind.PARTITION, place, findings=(finding,))
+            chosen = {
+                topic_partition: files
+                for topic_partition, files in named.items()
+                if wanted.takes(topic_partition)
+            }
+            for topic_partition, finding in find_missing_folders(
+                state.root, chosen, is_clean=state.is_clean
+            ):
+                yield side_report(
+                    finding.path, CheckedKind.PARTITION, topic_partition, findings=(finding,)
+                )
 
     def root_files(self, states: list[RootState]) -> Iterator[FileReport]:
         conflicts = disagreements(states)

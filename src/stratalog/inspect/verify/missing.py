@@ -277,7 +277,7 @@ def find_missing_folders(
     """Report on partitions that files of the root name and that have no folder. Kafka rewrites the recovery
     points in the step that deletes or moves a partition; the others it rewrites until it stops."""
     found = []
-    for place, files in sorted(named.items()):
+    for topic_partition, files in sorted(named.items()):
         sure = is_clean or any(name not in _LATE_CHECKPOINTS for name in files)
         severity: Severity = "missing" if sure else "note"
         verb = "names" if len(files) == 1 else "name"
@@ -286,10 +286,10 @@ def find_missing_folders(
             "restore the folder from a replica or a backup; if the partition was deleted or moved on "
             "purpose, take its line out of these files while nothing writes to the directory"
         )
-        path = f"{root}/{place}"
+        path = f"{root}/{topic_partition}"
         found.append(
             (
-                place,
+                topic_partition,
                 Finding.about(
                     path, severity, "missing_partition", detail, advice if sure else None
                 ),

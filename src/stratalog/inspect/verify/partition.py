@@ -14,7 +14,7 @@ from stratalog.inspect.check.data_file import CheckedFile
 from stratalog.inspect.check.index_files import SegmentIndexes, load_index, load_indexes
 from stratalog.inspect.check.index_reports import (
     JudgedIndexes,
-    SegmentPlace,
+    SegmentContext,
     judge_indexes,
     nonempty_aborts,
 )
@@ -109,7 +109,9 @@ class _PartitionVerifier:
         self._reports: list[FileReport] = []
         self._segments: list[SegmentEnd] = []
         self._facts: list[SegmentFacts] = []
-        self._checkpoints = {} if source.place is None else root.offsets_of(source.place)
+        self._checkpoints = (
+            {} if source.topic_partition is None else root.offsets_of(source.topic_partition)
+        )
         self._first_epoch_start: int | None = None
         self._last_epoch_start: int | None = None
         self._last_producer_offset = -1
@@ -160,7 +162,7 @@ class _PartitionVerifier:
             except StorageError as error:
                 self._on_error(error)
                 if not is_gone(error, self._source):
-                    row = unreadable(path, CheckedKind.LOG, self._source.place, error)
+                    row = unreadable(path, CheckedKind.LOG, self._source.topic_partition, error)
                     self._reports.append(row)
                     self._segments.append(SegmentEnd(path, base_offset, None))
                 continue
@@ -183,8 +185,8 @@ class _PartitionVerifier:
         goes_to = next_base
         if goes_to is None and self._root.is_clean:
             goes_to = max(self._checkpoints.values(), default=None)
-        where = SegmentPlace(
-            self._source.place,
+        where = SegmentContext(
+            self._source.topic_partition,
             is_last=next_base is None,
             has_gap=goes_to is not None and report.status == "ok" and goes_to > report.next_offset,
             is_clean=self._root.is_clean,
@@ -211,7 +213,7 @@ class _PartitionVerifier:
                 self._tell(report)
 
     def _missing_aborts(
-        self, checked: CheckedFile, indexes: SegmentIndexes, base_offset: int, where: SegmentPlace
+        self, checked: CheckedFile, indexes: SegmentIndexes, base_offset: int, where: SegmentContext
     ) -> tuple[int, ...]:
         producers = checked.facts.aborted_producers()
         damaged = indexes.txns is not None and (indexes.txns.damage or indexes.txns.refused)
@@ -259,7 +261,9 @@ class _PartitionVerifier:
                     continue
                 found = self._orphan(path, offset, index.count)
                 self._reports.append(
-                    side_report(path, checked_kind, self._source.place, index.size_bytes, (found,))
+                    side_report(
+                        path, checked_kind, self._source.topic_partition, index.size_bytes, (found,)
+                    )
                 )
 
     def _orphan(self, path: str, offset: int, entries: int) -> Finding:
@@ -300,7 +304,7 @@ class _PartitionVerifier:
                 report = check_metadata_snapshot(
                     self._file_system,
                     os.path.join(self._source.folder, name),
-                    self._source.place,
+                    self._source.topic_partition,
                 )
                 if report is not None:
                     self._tell(report)
@@ -313,12 +317,12 @@ class _PartitionVerifier:
             error = StorageError("not a regular file; links are not followed", path=path)
             self._on_error(error)
             kind = kind_of_name(name) or CheckedKind.LOG
-            self._reports.append(unreadable(path, kind, self._source.place, error))
+            self._reports.append(unreadable(path, kind, self._source.topic_partition, error))
 
     def _add_small(self, name: str) -> Any:
         """Check a small file, add its report; what the file says."""
         path = os.path.join(self._source.folder, name)
-        checked = check_small_file(self._file_system, path, self._source.place)
+        checked = check_small_file(self._file_system, path, self._source.topic_partition)
         if checked is None:
             return None
         self._tell(checked.report)
@@ -344,7 +348,7 @@ class _PartitionVerifier:
             yield report.with_findings(*by_path.pop(report.path, ()))
         for path, findings in by_path.items():
             yield side_report(
-                path, CheckedKind.PARTITION, self._source.place, findings=tuple(findings)
+                path, CheckedKind.PARTITION, self._source.topic_partition, findings=tuple(findings)
             )
 
     def _has_changed(self) -> bool:

@@ -59,11 +59,11 @@ class RootState:
     def reports(self) -> list[FileReport]:
         return [file.report for file in self.files.values()]
 
-    def offsets_of(self, place: TopicPartition) -> dict[str, int]:
+    def offsets_of(self, topic_partition: TopicPartition) -> dict[str, int]:
         """The offset that each checkpoint has for a partition, by the checkpoint's name."""
         found = {}
         for name in _CHECKPOINTS:
-            offset = (self.value(name) or {}).get(place)
+            offset = (self.value(name) or {}).get(topic_partition)
             if offset is not None:
                 found[name] = offset
         return found
@@ -72,13 +72,13 @@ class RootState:
         """Every partition that a file of the root names, with these files."""
         named: dict[TopicPartition, list[str]] = {}
         for name in _CHECKPOINTS:
-            for place in self.value(name) or ():
-                named.setdefault(place, []).append(name)
+            for topic_partition in self.value(name) or ():
+                named.setdefault(topic_partition, []).append(name)
         for entry in (self.value(STRATALOG_TOPICS) or {}).values():
             if entry.plan is None:  # else its folders are still being made
                 for number in entry.topic.partitions:
-                    place = TopicPartition(entry.topic.name, number)
-                    named.setdefault(place, []).append(STRATALOG_TOPICS)
+                    topic_partition = TopicPartition(entry.topic.name, number)
+                    named.setdefault(topic_partition, []).append(STRATALOG_TOPICS)
         return named
 
 
@@ -107,15 +107,19 @@ class Roots:
     def without_folder(self, state: RootState) -> dict[TopicPartition, list[str]]:
         """The partitions that a root names and that have no folder there, also not on their way out."""
         named = state.named_partitions()
-        there = set(_places(self._list(state.root)))
+        there = set(_topic_partitions(self._list(state.root)))
         if not set(named) - there:
             return {}
         # A partition may have been deleted since the files were read.
         named, there = (
             self.read(state.root).named_partitions(),
-            set(_places(self._list(state.root))),
+            set(_topic_partitions(self._list(state.root))),
         )
-        return {place: files for place, files in named.items() if place not in there}
+        return {
+            topic_partition: files
+            for topic_partition, files in named.items()
+            if topic_partition not in there
+        }
 
     def _list(self, root: str) -> list[DirEntry]:
         try:
@@ -124,12 +128,12 @@ class Roots:
             return []
 
 
-def _places(entries: list[DirEntry]) -> Iterator[TopicPartition]:
+def _topic_partitions(entries: list[DirEntry]) -> Iterator[TopicPartition]:
     """The partitions that have a folder, or a link in its place."""
     for entry in entries:
-        place = parse_partition_dir(entry.name)
-        if place is not None:
-            yield place
+        topic_partition = parse_partition_dir(entry.name)
+        if topic_partition is not None:
+            yield topic_partition
 
 
 def disagreements(states: list[RootState]) -> dict[str, Finding]:

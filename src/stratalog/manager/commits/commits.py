@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,12 +24,24 @@ from stratalog.errors import (
 from stratalog.manager.append_gate import AppendGate
 from stratalog.manager.commits.admit import admit_piece, prepared_name
 from stratalog.manager.commits.apply import apply_pieces
-from stratalog.manager.commits.plan import PieceFile, ordered_pieces, plan_methods, plan_sweep
+from stratalog.manager.commits.plan import (
+    PieceFile,
+    check_groups,
+    ordered_pieces,
+    plan_methods,
+    plan_sweep,
+)
+from stratalog.manager.commits.replace import FoundGroup, GroupSwaps
 from stratalog.manager.commits.replay import Replay
 from stratalog.manager.commits.threads import side_by_side
 from stratalog.manager.root.catalogue import Catalogue
 from stratalog.manager.root.directory import LogDirectory
-from stratalog.storage.commits.journal import CommitJournal, JournalState, read_journal
+from stratalog.storage.commits.journal import (
+    CommitJournal,
+    JournalState,
+    OpenCommit,
+    read_journal,
+)
 from stratalog.storage.commits.key import CommitKey
 from stratalog.storage.commits.piece import Piece
 from stratalog.storage.commits.records import (
@@ -39,10 +51,12 @@ from stratalog.storage.commits.records import (
     NewTopic,
     PartitionIntent,
     PlannedPiece,
+    ReplacedPartition,
 )
+from stratalog.storage.commits.segment_groups import PartitionGroups
 from stratalog.storage.files.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.formats.partition_metadata import new_topic_id
-from stratalog.storage.log_config import LogConfig
+from stratalog.storage.log_config import LogConfig, check_together
 from stratalog.storage.names import parse_piece_name
 from stratalog.storage.partition_log import PartitionLog
 from stratalog.types import TopicPartition
@@ -50,8 +64,10 @@ from stratalog.types import TopicPartition
 __all__ = [
     "CommitResult",
     "DirectoryCommits",
+    "ReplaceResult",
     "TopicPlan",
     "discard_pieces",
+    "discard_staged",
 ]
 
 #: Above so many pieces of commits that are not done, their ages are looked at now and then only.
@@ -88,9 +104,29 @@ class CommitResult:
     def offsets(self, topic: str, partition: int) -> tuple[int, int] | None:
         """Return the first and the last offset in one partition; None if it got no record."""
         for span in self.spans or ():
-            if span.place == (topic, partition):
+            if span.topic_partition == (topic, partition):
                 return span.first_offset, span.last_offset
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceResult:
+    """The outcome of a replacement, by partition; None if it was done so long ago that the journal has
+    dropped it."""
+
+    key: CommitKey
+    replaced: tuple[ReplacedPartition, ...] | None
+    #: Whether an earlier call has done it, so that this one changed nothing.
+    was_done_before: bool = False
+    #: Whether this call finished a commit of a process that died.
+    replayed: bool = False
+    #: What was unusual, in sentences for people.
+    reports: tuple[str, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every group of segments was replaced, as far as it is known."""
+        return all(each.done == each.planned for each in self.replaced or ())
 
 
 def discard_pieces(
@@ -102,15 +138,29 @@ def discard_pieces(
     """Remove pieces that will not be committed. Pieces of a commit that is decided stay."""
     files = file_system or OsFileSystem()
     promised = {
-        planned.piece.name
+        name
         for each in read_journal(files, os.fspath(root)).open
-        for partition in each.intent.partitions
-        for planned in partition.pieces
+        for name in each.intent.piece_names()
     }
     for piece in pieces:
         _ = piece.parsed_name  # raises if the name is not that of a piece
         if piece.name not in promised:
             files.unlink(os.path.join(os.fspath(root), piece.name))
+
+
+def discard_staged(
+    root: str | os.PathLike[str], key: CommitKey, *, file_system: FileSystem | None = None
+) -> None:
+    """Remove everything that was staged for a commit which will not happen. If it is decided, nothing is
+    removed."""
+    files = file_system or OsFileSystem()
+    path = os.fspath(root)
+    if any(each.intent.key == key for each in read_journal(files, path).open):
+        return
+    for entry in files.list_dir(path):
+        name = parse_piece_name(entry.name)
+        if name is not None and (name.owner, name.version) == (key.owner_digest, key.version):
+            files.unlink(os.path.join(path, entry.name))
 
 
 class DirectoryCommits:
@@ -124,8 +174,12 @@ class DirectoryCommits:
         clock: Clock,
         log_of: Callable[[TopicPartition], PartitionLog],
         gate: AppendGate,
+        *,
+        on_replaced: Callable[[PartitionLog], None],
+        store_cleaned: Callable[[TopicPartition, int], None],
     ) -> None:
-        """``gate`` is closed from the time at which a commit looks where the logs end until it is done."""
+        """``gate`` is closed from the time at which a commit looks where the logs end until it is done. For
+        the others see ``GroupSwaps``."""
         self.root = directory.root
         self._directory = directory
         self._catalogue = catalogue
@@ -134,6 +188,13 @@ class DirectoryCommits:
         self._log_of = log_of
         self._gate = gate
         self._journal = CommitJournal(file_system, directory.root)
+        self._swaps = GroupSwaps(
+            directory.root,
+            file_system,
+            log_of,
+            on_replaced=on_replaced,
+            store_cleaned=store_cleaned,
+        )
         self._has_begun = False
         #: What replays have reported, for the next result.
         self._reports: list[str] = []
@@ -148,15 +209,26 @@ class DirectoryCommits:
         if not self._has_begun:
             self._journal.begin()
             self._has_begun = True
-        replay = Replay(self.root, self._file_system, self._journal, self._log_of)
         for each in self._journal.state.open:
-            with self._gate.closed():
-                self._create_topics(each.intent)
-                self._reports += replay.finish(each)
+            if each.intent.replaced:
+                self._finish_replacement(each.intent)
+            else:
+                self._finish_appends(each)
             self._has_replayed = True
-            for partition in each.intent.partitions:
-                self._log_of(partition.place).wake_readers()
             self._tidy()
+
+    def _finish_appends(self, commit: OpenCommit) -> None:
+        replay = Replay(self.root, self._file_system, self._journal, self._log_of)
+        with self._gate.closed():
+            self._create_topics(commit.intent)
+            self._reports += replay.finish(commit)
+        for partition in commit.intent.partitions:
+            self._log_of(partition.topic_partition).wake_readers()
+
+    def _finish_replacement(self, intent: Intent) -> None:
+        self._reports.append(f"the commit {intent.key} was interrupted, and is completed now")
+        replaced = self._swaps.replay(intent, self._reports)
+        self._journal.append(Done(intent.number, intent.key, (), replaced))
 
     @property
     def state(self) -> JournalState:
@@ -171,7 +243,7 @@ class DirectoryCommits:
         """Return the topics that commits which are not finished write to, or create."""
         intents = [each.intent for each in self.state.open]
         return {
-            *(partition.place.topic for intent in intents for partition in intent.partitions),
+            *(each.topic for intent in intents for each in intent.topic_partitions),
             *(topic.name for intent in intents for topic in intent.topics),
         }
 
@@ -202,6 +274,57 @@ class DirectoryCommits:
         self._tidy(threads)
         return self._result(key, spans)
 
+    def replace(
+        self, key: CommitKey, partitions: Iterable[PartitionGroups], *, threads: int = 1
+    ) -> ReplaceResult:
+        """See :func:`stratalog.manager.commit_segments.commit_segments`."""
+        self.settle()
+        listed = check_groups(key, partitions)
+        state = self._journal.state
+        if state.is_done(key):
+            done = state.done_as(key)
+            self._tidy()
+            return self._replace_result(
+                key, None if done is None else done.replaced, was_done_before=True
+            )
+        for each in listed:
+            self._check_here(each.topic_partition)
+        with ExitStack() as held:
+            for each in listed:
+                held.enter_context(self._log_of(each.topic_partition).rewriting())
+            found = self._swaps.check(listed, threads)
+            number, now_ms = state.last_number + 1, self._clock.now_ms()
+            intent = Intent(number, key, now_ms, (), replaced=listed)
+            replaced = self._carry_out_replacement(intent, found)
+        self._tidy(threads)
+        return self._replace_result(key, replaced)
+
+    def _carry_out_replacement(
+        self, intent: Intent, found: dict[TopicPartition, list[FoundGroup]]
+    ) -> tuple[ReplacedPartition, ...]:
+        """Decide a replacement, and swap its segments in; return how many groups of each partition."""
+        if not intent.replaced:
+            self._journal.append(Done(intent.number, intent.key, ()))
+            return ()
+        self._journal.append(intent)
+        try:
+            replaced = self._swaps.carry_out(intent, found, self._reports)
+            self._journal.append(Done(intent.number, intent.key, (), replaced))
+        except StratalogError as error:
+            error.add_note(_promised_note(intent.key))
+            raise
+        return replaced
+
+    def _replace_result(
+        self,
+        key: CommitKey,
+        replaced: tuple[ReplacedPartition, ...] | None,
+        *,
+        was_done_before: bool = False,
+    ) -> ReplaceResult:
+        replayed, reports = self._take_reports()
+        return ReplaceResult(key, replaced, was_done_before, replayed, reports)
+
     def _carry_out(self, intent: Intent, threads: int) -> tuple[CommittedSpan, ...]:
         """Decide a commit, and write its records; return where they are."""
         key = intent.key
@@ -211,7 +334,7 @@ class DirectoryCommits:
         self._journal.append(intent)
         try:
             self._create_topics(intent)
-            logs = [(self._log_of(each.place), each) for each in intent.partitions]
+            logs = [(self._log_of(each.topic_partition), each) for each in intent.partitions]
             side_by_side(self._apply, logs, threads)
             spans = tuple(_plain_span(each) for each in intent.partitions)
             self._journal.append(Done(intent.number, key, spans))
@@ -235,10 +358,14 @@ class DirectoryCommits:
         *,
         was_done_before: bool = False,
     ) -> CommitResult:
+        replayed, reports = self._take_reports()
+        return CommitResult(key, spans, was_done_before, replayed, reports)
+
+    def _take_reports(self) -> tuple[bool, tuple[str, ...]]:
         replayed, reports = self._has_replayed, tuple(self._reports)
         self._has_replayed = False
         self._reports.clear()
-        return CommitResult(key, spans, was_done_before, replayed, reports)
+        return replayed, reports
 
     # Before the decision.
 
@@ -255,16 +382,16 @@ class DirectoryCommits:
         listed = [piece for each in pieces.values() for piece in each]
 
         def admit(piece: Piece) -> Piece:
-            config = configs[piece.place]
+            config = configs[piece.topic_partition]
             return admit_piece(self._file_system, self.root, piece, config, now_ms)
 
         admitted = side_by_side(admit, listed, threads)
         if admitted != listed:
             self._file_system.sync_dir(self.root)
-        by_place: dict[TopicPartition, list[Piece]] = {each: [] for each in pieces}
+        by_partition: dict[TopicPartition, list[Piece]] = {each: [] for each in pieces}
         for piece in admitted:
-            by_place[piece.place].append(piece)
-        return by_place
+            by_partition[piece.topic_partition].append(piece)
+        return by_partition
 
     def _plan(
         self,
@@ -330,6 +457,7 @@ class DirectoryCommits:
             plan = topics[name]
             self._catalogue.check_new(name, plan.partitions)
             config = LogConfig.of(plan.configs)
+            check_together(self._catalogue.in_effect(config))
             new[name] = NewTopic(name, new_topic_id(), plan.partitions, config.overrides())
         for topic_partition in pieces:
             if (
@@ -340,19 +468,22 @@ class DirectoryCommits:
                     f"{topic_partition} does not exist: the topic is to have "
                     f"{new[topic_partition.topic].partitions} partitions"
                 )
-            if (
-                topic_partition.topic not in new
-                and self._catalogue.directory(topic_partition) is not self._directory
-            ):
-                raise UsageError(
-                    f"{topic_partition} is in {self._catalogue.directory(topic_partition).root}, and its "
-                    f"pieces are in {self.root}: a piece is staged in the directory of its partition"
-                )
+            if topic_partition.topic not in new:
+                self._check_here(topic_partition)
         return new
+
+    def _check_here(self, topic_partition: TopicPartition) -> None:
+        directory = self._catalogue.directory(topic_partition)
+        if directory is not self._directory:
+            raise UsageError(
+                f"{topic_partition} is in {directory.root}, and its pieces are in {self.root}: a piece is "
+                "staged in the directory of its partition"
+            )
 
     def _config_of(self, topic_partition: TopicPartition, new: Mapping[str, NewTopic]) -> LogConfig:
         if topic_partition.topic in new:
-            return LogConfig.of(new[topic_partition.topic].configs)
+            own = LogConfig.of(new[topic_partition.topic].configs)
+            return self._catalogue.in_effect(own)
         return self._catalogue.config(topic_partition.topic)
 
     # After the decision.
@@ -399,8 +530,8 @@ def _check_end(log: PartitionLog, intent: PartitionIntent, end: int) -> None:
     """Raise OffsetOrderError if a log does not end where the journal says: its offsets are promised."""
     if log.log_end != end:
         raise OffsetOrderError(
-            f"{intent.place} ends at offset {log.log_end} and not at {end}, which a commit has planned: "
-            "while commits run, append through Logs.append and not through Logs.partition"
+            f"{intent.topic_partition} ends at offset {log.log_end} and not at {end}, which a commit has "
+            "planned: while commits run, append through Logs.append and not through Logs.partition"
         )
 
 
@@ -414,4 +545,4 @@ def _promised_note(key: CommitKey) -> str:
 
 def _plain_span(partition: PartitionIntent) -> CommittedSpan:
     start, records = partition.start, partition.records
-    return CommittedSpan(partition.place, start, start + records - 1, records, start)
+    return CommittedSpan(partition.topic_partition, start, start + records - 1, records, start)

@@ -13,10 +13,11 @@ from stratalog.storage.commits.journal import JournalState
 from stratalog.storage.commits.key import CommitKey
 from stratalog.storage.commits.piece import Piece
 from stratalog.storage.commits.records import CommitMethod
+from stratalog.storage.commits.segment_groups import PartitionGroups
 from stratalog.storage.names import PieceName, PieceStage, parse_piece_name
 from stratalog.types import TopicPartition
 
-__all__ = ["PieceFile", "ordered_pieces", "plan_methods", "plan_sweep"]
+__all__ = ["PieceFile", "check_groups", "ordered_pieces", "plan_methods", "plan_sweep"]
 
 #: If the active segment is empty, a piece of this size is adopted.
 _ADOPTED_BYTES_MIN: Final = 1 << 20
@@ -46,11 +47,27 @@ def ordered_pieces(
         if piece.name in names:
             raise UsageError(f"{piece.name} is there twice")
         names.add(piece.name)
-        found.setdefault(piece.place, []).append((name, piece))
+        found.setdefault(piece.topic_partition, []).append((name, piece))
     return {
         topic_partition: tuple(piece for _, piece in sorted(listed, key=lambda each: each[0]))
         for topic_partition, listed in sorted(found.items())
     }
+
+
+def check_groups(
+    key: CommitKey, partitions: Iterable[PartitionGroups]
+) -> tuple[PartitionGroups, ...]:
+    """Return the partitions whose segments are to be replaced, in order. UsageError if one is named twice,
+    or if a segment was not staged for this commit."""
+    found: dict[TopicPartition, PartitionGroups] = {}
+    for each in partitions:
+        if found.setdefault(each.topic_partition, each) is not each:
+            raise UsageError(f"{each.topic_partition} is there twice")
+        for segment in (segment for group in each.groups for segment in group.new):
+            name = segment.parsed_name
+            if (name.owner, name.version) != (key.owner_digest, key.version):
+                raise UsageError(f"{segment.name} was not staged for the commit {key}")
+    return tuple(found[each] for each in sorted(found) if found[each].groups)
 
 
 def plan_methods(
@@ -84,12 +101,7 @@ def plan_sweep(
     Pieces of an open commit stay. Pieces of a version that is done go. The others may still be committed,
     until nothing was staged for the same commit for a day.
     """
-    named = _staged(
-        planned.piece.name
-        for each in state.open
-        for partition in each.intent.partitions
-        for planned in partition.pieces
-    )
+    named = _staged(name for each in state.open for name in each.intent.piece_names())
     done = {CommitKey(owner, 0).owner_digest: version for owner, version in state.highest.items()}
     done |= {d.key.owner_digest: d.key.version for d in state.done.values() if d.key.is_fresh}
     gone: list[str] = []

@@ -69,24 +69,26 @@ class Replay:
                 each.log, self._file_system, self._root, each.pieces, each.reached, each.start
             )
         hidden = commit.visible_ends()
-        spans = tuple(_replayed_span(each, commit, hidden[each.intent.place]) for each in rests)
+        spans = tuple(
+            _replayed_span(each, commit, hidden[each.intent.topic_partition]) for each in rests
+        )
         self._journal.append(Done(intent.number, intent.key, spans))
         return _report(intent, rests)
 
     def _rest(self, partition: PartitionIntent, commit: OpenCommit) -> _Rest:
         """Return what of a partition's pieces its log does not hold yet, and where it goes."""
         try:
-            log = self._log_of(partition.place)
+            log = self._log_of(partition.topic_partition)
         except UnknownPartitionError as error:
             raise CorruptionError(
                 "commit_replay",
-                f"the commit {commit.intent.key} is promised to {partition.place}, which is not here: "
-                f"{error}",
+                f"the commit {commit.intent.key} is promised to {partition.topic_partition}, which is "
+                f"not here: {error}",
                 path=self._journal.path,
                 advice="open this directory together with the one that has it, or put it back",
             ) from None
         log.sync()  # what is compared is what will be there
-        last = commit.last_revision(partition.place)
+        last = commit.last_revision(partition.topic_partition)
         begun = NOTHING if last is None else Reached(last.piece, last.batch)
         start = partition.start if last is None else last.start
         reached = compare_log(log, self._file_system, self._root, partition.pieces, start, begun)
@@ -94,7 +96,9 @@ class Replay:
         is_whole = reached.piece == len(partition.pieces)
         if not is_whole and log.log_end != next_offset:
             next_offset = log.log_end
-            revision = Revision(partition.place, reached.piece, reached.batch, next_offset)
+            revision = Revision(
+                partition.topic_partition, reached.piece, reached.batch, next_offset
+            )
         return _Rest(
             partition, log, reached, revision, next_offset, next_offset if is_whole else None
         )
@@ -146,19 +150,19 @@ def _replayed_span(rest: _Rest, commit: OpenCommit, hidden_from: int) -> Committ
     partition = rest.intent
     first, begun = partition.start, (0, 0)
     for each in commit.revisions:
-        if each.place == partition.place and begun == (0, 0):
+        if each.topic_partition == partition.topic_partition and begun == (0, 0):
             if (each.piece, each.batch) != (0, 0):
                 break
             first = each.start
     end = rest.log.log_end if rest.end is None else rest.end
-    return CommittedSpan(partition.place, first, end - 1, partition.records, hidden_from)
+    return CommittedSpan(partition.topic_partition, first, end - 1, partition.records, hidden_from)
 
 
 def _report(intent: Intent, rests: Iterable[_Rest]) -> list[str]:
     said = [f"the commit {intent.key} was interrupted, and is completed now"]
     said += [
-        f"{each.intent.place}: others have written since the commit {intent.key} was begun; what they "
-        f"wrote stays, and the rest follows from offset {each.revision.start} on"
+        f"{each.intent.topic_partition}: others have written since the commit {intent.key} was begun; what "
+        f"they wrote stays, and the rest follows from offset {each.revision.start} on"
         for each in rests
         if each.revision is not None
     ]

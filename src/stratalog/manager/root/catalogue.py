@@ -18,6 +18,7 @@ from stratalog.manager.root.deletion import Deletions, Verdict
 from stratalog.manager.root.directory import LogDirectory
 from stratalog.manager.root.namesakes import find_namesakes, namesake_error
 from stratalog.manager.root.topic_file import Topic, TopicEntry, TopicFile
+from stratalog.storage.broker_config import BrokerConfig
 from stratalog.storage.files.filesystem import FileSystem, replace_file
 from stratalog.storage.files.small_file import read_small_file
 from stratalog.storage.formats.kafka_uuid import format_uuid
@@ -76,10 +77,17 @@ class Catalogue:
     """The topics of all directories that are open together."""
 
     def __init__(
-        self, directories: Sequence[LogDirectory], file_system: FileSystem, *, read_only: bool
+        self,
+        directories: Sequence[LogDirectory],
+        file_system: FileSystem,
+        broker: BrokerConfig,
+        *,
+        read_only: bool,
     ) -> None:
         self._directories = directories
         self._file_system = file_system
+        #: Defaults for all topics. They are not stored: a topic's file has only its own configs.
+        self.broker = broker
         #: Held while the set of partitions, the set of open logs or the checkpoints change.
         self.lock = threading.RLock()
         self._files = [TopicFile(file_system, each.root) for each in directories]
@@ -180,15 +188,18 @@ class Catalogue:
             if each.directory_id is not None
         }
 
-    def _take(self, places: Sequence[TopicPartition], number: int) -> None:
+    def _take(self, topic_partitions: Sequence[TopicPartition], number: int) -> None:
         directory_of = dict(self._directory_of)
-        self._add(directory_of, places, number)
-        self._set(directory_of, {topic_partition.topic for topic_partition in places})
+        self._add(directory_of, topic_partitions, number)
+        self._set(directory_of, {topic_partition.topic for topic_partition in topic_partitions})
 
     def _add(
-        self, directory_of: dict[TopicPartition, int], places: Iterable[TopicPartition], number: int
+        self,
+        directory_of: dict[TopicPartition, int],
+        topic_partitions: Iterable[TopicPartition],
+        number: int,
     ) -> None:
-        for topic_partition in places:
+        for topic_partition in topic_partitions:
             if topic_partition in directory_of:
                 first = self._directories[directory_of[topic_partition]].root
                 raise UsageError(
@@ -268,16 +279,23 @@ class Catalogue:
             )
 
     def topics(self) -> dict[str, Topic]:
-        return {name: self._topic(name, each) for name, each in sorted(self._partitions.items())}
+        """Return every topic by its name, with the configs that are in effect."""
+        # One moment: another thread may delete a topic meanwhile.
+        there = sorted(self._partitions.items())
+        return {name: self._topic(name, partitions) for name, partitions in there}
 
     def topic(self, name: str) -> Topic:
+        """Return a topic with the configs that are in effect; UnknownPartitionError if there is none."""
         return self._topic(name, self.partitions(name))
 
     def _topic(self, name: str, partitions: tuple[int, ...]) -> Topic:
-        known = self._entry(name)
-        if known is None:
-            return Topic(name, None, partitions)
-        return Topic(name, known.topic_id, partitions, known.config)
+        known = self._entry(name) or Topic(name)
+        return replace(known, partitions=partitions, config=self.in_effect(known.config))
+
+    def _stored(self, name: str) -> Topic:
+        """Return a topic with the configs that are its own."""
+        partitions = self.partitions(name)
+        return replace(self._entry(name) or Topic(name), partitions=partitions)
 
     def _entry(self, name: str) -> Topic | None:
         for file in self._files:
@@ -287,12 +305,26 @@ class Catalogue:
         return None
 
     def config(self, name: str) -> LogConfig:
+        """Return the configs that are in effect for a topic: its own, and the broker's defaults."""
         known = self._entry(name)
-        return LogConfig() if known is None else known.config
+        return self.in_effect(LogConfig() if known is None else known.config)
+
+    def own_config(self, name: str) -> LogConfig:
+        """Return the configs that a topic has of its own; UnknownPartitionError if there is none."""
+        return self._stored(name).config
+
+    def has_configs(self, name: str) -> bool:
+        """Return whether the configs of a topic are stored here. Those of a topic that Kafka created are in
+        Kafka's metadata, and not known."""
+        return self._entry(name) is not None
+
+    def in_effect(self, own: LogConfig) -> LogConfig:
+        """Return the configs that are in effect for a topic with these of its own."""
+        return self.broker.log_config(own)
 
     def topic_id(self, name: str) -> bytes | None:
         """Return the topic's id, from our file or from its partitions'; None if it has none."""
-        known = self.topic(name)
+        known = self._stored(name)
         if known.topic_id is not None:
             return known.topic_id
         for partition in known.partitions:
@@ -373,7 +405,7 @@ class Catalogue:
         if type(partitions) is not int:
             raise UsageError(f"a number of partitions is a whole number, not {partitions!r}")
         with self.lock:
-            known = self.topic(name)
+            known = self._stored(name)
             there = {*known.partitions, *self.missing(name)}
             if partitions - len(there) > _CREATED_MAX:
                 raise UsageError(
@@ -458,21 +490,21 @@ class Catalogue:
         if entry != known:
             file.put(entry)
 
-    def _forget(self, places: Iterable[TopicPartition]) -> None:
+    def _forget(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Drop what checkpoints still say of partitions of the same name that are gone."""
-        gone = set(places)
+        gone = set(topic_partitions)
         for each in self._directories:
             each.forget(gone)
 
     def _make_folders(self, number: int, topic: Topic, partitions: Iterable[int]) -> None:
         directory = self._directories[number]
-        places = [TopicPartition(topic.name, each) for each in partitions]
-        for topic_partition in places:
+        topic_partitions = [TopicPartition(topic.name, each) for each in partitions]
+        for topic_partition in topic_partitions:
             self._file_system.make_dir(directory.folder(topic_partition))
             self._put_metadata(directory, topic_partition, topic.topic_id)
-        if places:
+        if topic_partitions:
             self._file_system.sync_dir(directory.root)
-            self._take(places, number)
+            self._take(topic_partitions, number)
 
     def _put_metadata(
         self, directory: LogDirectory, topic_partition: TopicPartition, topic_id: bytes | None
@@ -515,7 +547,7 @@ class Catalogue:
         entry, which is written last."""
         with self.lock:
             self.check_whole(name, "altered")
-            topic = replace(self.topic(name), config=config)
+            topic = replace(self._stored(name), config=config)
             if topic.topic_id is None:
                 topic = replace(topic, topic_id=self.topic_id(name))
             here = self._by_directory(name)
@@ -555,7 +587,7 @@ class Catalogue:
         of the error says so."""
         with self.lock:
             self.check_whole(name, "deleted")
-            topic = replace(self.topic(name), topic_id=self.topic_id(name))
+            topic = replace(self._stored(name), topic_id=self.topic_id(name))
             partitions = self._by_directory(name)
             for number, file in enumerate(self._files):
                 entry = file.entries.get(name)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Final, NamedTuple
 
 from stratalog.manager.root.directory import LogDirectory
 from stratalog.storage.partition_log import PartitionLog
 from stratalog.types import TopicPartition
 
-__all__ = ["Checkpoints", "plan_checkpoints", "write_checkpoints"]
+__all__ = ["ALL_FILES", "Checkpoints", "plan_checkpoints", "write_checkpoints"]
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -20,6 +20,10 @@ class Checkpoints(NamedTuple):
     log_starts: Offsets
     recovery_points: Offsets
     high_watermarks: Offsets
+
+
+#: The files by name, in the order in which they are written.
+ALL_FILES: Final = Checkpoints._fields
 
 
 def plan_checkpoints(
@@ -59,11 +63,13 @@ def write_checkpoints(
     open_logs: Mapping[TopicPartition, PartitionLog],
     directory_of: Offsets,
     number: int,
+    names: Collection[str] = ALL_FILES,
 ) -> None:
-    """Write the checkpoint files of a root."""
+    """Write the checkpoint files of a root, or only those that are named."""
     files = (directory.log_starts, directory.recovery_points, directory.high_watermarks)
     planned = plan_checkpoints(
         Checkpoints(*(each.offsets for each in files)), open_logs, directory_of, number
     )
-    for file, offsets in zip(files, planned, strict=True):
-        file.write(offsets)
+    for name, file, offsets in zip(ALL_FILES, files, planned, strict=True):
+        if name in names:
+            file.write(offsets)

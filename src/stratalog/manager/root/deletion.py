@@ -29,7 +29,12 @@ from stratalog.manager.root.topic_file import Topic, TopicEntry, TopicFile
 from stratalog.storage.files.filesystem import FileSystem
 from stratalog.storage.formats.kafka_uuid import format_uuid, random_uuid
 from stratalog.storage.formats.topic_entries import Deletion
-from stratalog.storage.names import TEMPORARY_SUFFIX, deleted_dir_name
+from stratalog.storage.names import (
+    TEMPORARY_SUFFIX,
+    UNDO_MANIFEST,
+    deleted_dir_name,
+    parse_undo_dir,
+)
 from stratalog.storage.replace.folder import FolderNames
 from stratalog.types import TopicPartition
 
@@ -215,18 +220,22 @@ class Deletions:
             self._file_system.sync_dir(root)
             file.forget_folders(names)
 
-    def _remove(self, folder: str) -> None:
+    def _remove(self, folder: str) -> bool:
+        """Remove a folder, and what is kept in it to undo rewrites; return False if something is left."""
         is_empty = True
         for entry in self._file_system.list_dir(folder):
+            path = os.path.join(folder, entry.name)
             if entry.is_file and _is_known(entry.name):
-                self._file_system.unlink(os.path.join(folder, entry.name))
-            else:
+                self._file_system.unlink(path)
+            elif not (entry.is_dir and parse_undo_dir(entry.name) and self._remove(path)):
                 is_empty = False
         if is_empty:
             self._file_system.remove_dir(folder)
+        return is_empty
 
 
 def _is_known(name: str) -> bool:
     """Return whether a file of this name in a partition's folder is Kafka's, or ours."""
     plain = name.removesuffix(TEMPORARY_SUFFIX)
-    return not FolderNames.of([plain]).unknown or _CUT.fullmatch(name) is not None
+    is_ours = plain == UNDO_MANIFEST or not FolderNames.of([plain]).unknown
+    return is_ours or _CUT.fullmatch(name) is not None

@@ -26,6 +26,7 @@ from stratalog.storage.formats.meta_properties import (
 )
 from stratalog.storage.names import (
     CLEAN_SHUTDOWN,
+    CLEANER_CHECKPOINT,
     FOREIGN_ROOT_DIRS,
     HIGH_WATERMARK_CHECKPOINT,
     LOCK,
@@ -81,9 +82,9 @@ class Checkpoint:
             replace_file(self._file_system, self._path, self._path + TEMPORARY_SUFFIX, data)
             self._written = dict(self.offsets)
 
-    def forget(self, places: Iterable[TopicPartition]) -> None:
+    def forget(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Drop the lines of some partitions."""
-        gone = set(places)
+        gone = set(topic_partitions)
         if not gone.isdisjoint(self.offsets):
             self.write(
                 {
@@ -111,6 +112,8 @@ class LogDirectory:
             self.recovery_points = Checkpoint(file_system, root, RECOVERY_CHECKPOINT)
             self.log_starts = Checkpoint(file_system, root, LOG_START_CHECKPOINT)
             self.high_watermarks = Checkpoint(file_system, root, HIGH_WATERMARK_CHECKPOINT)
+            #: Where the cleaning of each compacted partition has come to.
+            self.cleaned_offsets = Checkpoint(file_system, root, CLEANER_CHECKPOINT)
             self._has_marker = CLEAN_SHUTDOWN in names
             self._had_marker = self._has_marker
             #: Whether all its logs were closed in order; also if there are none yet.
@@ -167,8 +170,11 @@ class LogDirectory:
     @property
     def damage(self) -> tuple[CorruptionError, ...]:
         """The checkpoints that could not be read and count as empty."""
-        checkpoints = (self.recovery_points, self.log_starts, self.high_watermarks)
-        return tuple(each.damage for each in checkpoints if each.damage is not None)
+        return tuple(each.damage for each in self._checkpoints if each.damage is not None)
+
+    @property
+    def _checkpoints(self) -> tuple[Checkpoint, ...]:
+        return self.recovery_points, self.log_starts, self.high_watermarks, self.cleaned_offsets
 
     def begin(self, cluster_id: str, node_id: int, now_ms: int) -> None:
         """Prepare the root for writing: give it an identity, and remove the clean-shutdown marker."""
@@ -222,7 +228,7 @@ class LogDirectory:
     def forget(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Drop partitions from the checkpoints: they are gone, or begin at offset 0 again."""
         gone = set(topic_partitions)
-        for checkpoint in (self.log_starts, self.recovery_points, self.high_watermarks):
+        for checkpoint in self._checkpoints:
             checkpoint.forget(gone)
 
     def mark_clean(self) -> None:

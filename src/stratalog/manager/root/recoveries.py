@@ -54,6 +54,10 @@ class Recoveries:
         """Note that a partition could not be opened."""
         self._refusals[partition] = error
 
+    def is_refused(self, partition: TopicPartition) -> bool:
+        """Return whether a partition could not be opened when it was last tried."""
+        return partition in self._refusals
+
     def forget(self, topic: str) -> None:
         """Drop the outcomes of a topic that was deleted."""
         for kept in (self._reports, self._refusals):

@@ -24,7 +24,7 @@ class ListedTopics(NamedTuple):
 def list_topics(root: str, files: FileSystem) -> ListedTopics:
     """Return the topics that are in a log directory now; none if it does not exist. A topic whose creation
     was interrupted has all the partitions that it was to get: the next process that opens the directory
-    creates the rest."""
+    creates the rest. A topic that is being deleted is left out, as in a directory that is opened alone."""
     partitions: dict[str, set[int]] = {}
     try:
         entries = files.list_dir(root)
@@ -33,13 +33,15 @@ def list_topics(root: str, files: FileSystem) -> ListedTopics:
             raise
         entries = []
     for entry in entries:
-        place = parse_partition_dir(entry.name)
-        if entry.is_dir and place is not None and not is_marked_partition_dir(entry.name):
-            partitions.setdefault(place.topic, set()).add(place.partition)
+        topic_partition = parse_partition_dir(entry.name)
+        if entry.is_dir and topic_partition is not None and not is_marked_partition_dir(entry.name):
+            partitions.setdefault(topic_partition.topic, set()).add(topic_partition.partition)
     file = TopicFile(files, root)
     file.read()
     for name, known in file.entries.items():
-        if known.plan is not None:
+        if known.deletion is not None:
+            partitions.pop(name, None)
+        elif known.plan is not None:
             partitions.setdefault(name, set()).update(known.topic.partitions)
     return ListedTopics(partitions, _configs_of(file))
 
@@ -52,4 +54,6 @@ def topic_configs(root: str, files: FileSystem) -> dict[str, LogConfig]:
 
 
 def _configs_of(file: TopicFile) -> dict[str, LogConfig]:
-    return {name: entry.topic.config for name, entry in file.entries.items()}
+    return {
+        name: entry.topic.config for name, entry in file.entries.items() if entry.deletion is None
+    }

@@ -67,7 +67,7 @@ class PartitionChoice:
         self._turn = partitions[turn % len(partitions)]
         #: There is no other partition to choose.
         self.is_single = len(partitions) == 1 and not missing
-        self._placed: dict[bytes, int] = {}
+        self._chosen: dict[bytes, int] = {}
 
     @property
     def only(self) -> int | None:
@@ -81,19 +81,19 @@ class PartitionChoice:
             return self._check(named)
         if key is None or self.is_single:
             return self._turn
-        placed = self._placed.get(key)
-        if placed is None:
-            placed = self._place(key)
-        return placed
+        chosen = self._chosen.get(key)
+        if chosen is None:
+            chosen = self._choose(key)
+        return chosen
 
-    def _place(self, key: bytes) -> int:
+    def _choose(self, key: bytes) -> int:
         if self._missing:
             raise self._untold()
-        if len(self._placed) == _KEYS_REMEMBERED:
-            self._placed.clear()
-        placed = self._partitions[partition_of_key(key, len(self._partitions))]
-        self._placed[key] = placed
-        return placed
+        if len(self._chosen) == _KEYS_REMEMBERED:
+            self._chosen.clear()
+        chosen = self._partitions[partition_of_key(key, len(self._partitions))]
+        self._chosen[key] = chosen
+        return chosen
 
     def of_keys(self, rows: kernel.Rows) -> pa.Array:
         """Return the partition of every row by its key; null if it has none."""
@@ -102,11 +102,11 @@ class PartitionChoice:
 
         hashed = array("i", bytes(4 * rows.count))
         partitions_of_keys(rows, len(self._partitions), memoryview(hashed))
-        places = pa.Array.from_buffers(pa.int32(), rows.count, [None, pa.py_buffer(hashed)])
-        places = pc.if_else(pc.equal(places, NO_KEY), None, places)
-        if self._missing and places.null_count < rows.count:
+        numbers = pa.Array.from_buffers(pa.int32(), rows.count, [None, pa.py_buffer(hashed)])
+        numbers = pc.if_else(pc.equal(numbers, NO_KEY), None, numbers)
+        if self._missing and numbers.null_count < rows.count:
             raise self._untold()
-        return pa.array(self._partitions, pa.int32()).take(places)
+        return pa.array(self._partitions, pa.int32()).take(numbers)
 
     def _untold(self) -> UsageError:
         return UsageError(

@@ -129,15 +129,15 @@ class TransactionJournal:
             is_commit = entry.state is TransactionState.COMMITTING
             left = [
                 topic_partition
-                for topic_partition in entry.places
+                for topic_partition in entry.topic_partitions
                 if not _settle(log_of(topic_partition), entry, is_commit=is_commit, now_ms=now_ms)
             ]
             if not left:
                 self.drop(entry.producer_id)
-            elif tuple(left) != entry.places:
+            elif tuple(left) != entry.topic_partitions:
                 # Some partitions were aborted, or committed: the rest must end in the same way.
                 state = entry.state if is_commit else TransactionState.ABORTING
-                self.put(replace(entry, state=state, places=tuple(left)))
+                self.put(replace(entry, state=state, topic_partitions=tuple(left)))
         self.tidy()
 
 
@@ -224,7 +224,7 @@ class Transaction:
         self._gate = gate
         self._lock = threading.RLock()
         self._sequences: dict[TopicPartition, int] = {}
-        self._places: set[TopicPartition] = set()
+        self._topic_partitions: set[TopicPartition] = set()
         self._is_writing = False
         self._is_spoiled = False
         self._is_cut_short = False
@@ -255,9 +255,11 @@ class Transaction:
 
     def join(self, topic_partition: TopicPartition) -> None:
         """Write into the journal that a partition takes part, before it gets a record."""
-        if topic_partition not in self._places:
-            self._journal.put(self._entry(TransactionState.OPEN, {*self._places, topic_partition}))
-            self._places.add(topic_partition)
+        if topic_partition not in self._topic_partitions:
+            self._journal.put(
+                self._entry(TransactionState.OPEN, {*self._topic_partitions, topic_partition})
+            )
+            self._topic_partitions.add(topic_partition)
 
     def options(self, topic_partition: TopicPartition, options: BatchOptions) -> BatchOptions:
         """Return the options of the next batches for one partition: their sequences follow the last ones."""
@@ -309,10 +311,10 @@ class Transaction:
     def _finish(self, decision: TransactionState, done: TransactionState) -> None:
         if self.state is not decision:
             self._check_open()
-        if self._places:
+        if self._topic_partitions:
             logs = {
                 topic_partition: self._logs.partition(*topic_partition)
-                for topic_partition in sorted(self._places)
+                for topic_partition in sorted(self._topic_partitions)
             }
             if self.state is TransactionState.OPEN:
                 self._decide(decision, logs.values())
@@ -330,12 +332,12 @@ class Transaction:
         if decision is TransactionState.COMMITTING:
             for log in logs:
                 log.sync()  # a decision covers only what is on the disk
-        self._journal.put(self._entry(decision, self._places))
+        self._journal.put(self._entry(decision, self._topic_partitions))
         self.state = decision
 
     def _mark(self, logs: Mapping[TopicPartition, PartitionLog]) -> list[StratalogError]:
         """Write the missing markers, and return the errors of those that cannot be written."""
-        entry = self._entry(self.state, self._places)
+        entry = self._entry(self.state, self._topic_partitions)
         is_commit = self.state is TransactionState.COMMITTING
         failures = []
         for log in logs.values():
@@ -345,8 +347,12 @@ class Transaction:
                 failures.append(error)
         return failures
 
-    def _entry(self, state: TransactionState, places: Iterable[TopicPartition]) -> JournalEntry:
-        return JournalEntry(self.producer_id, self.producer_epoch, state, tuple(sorted(places)))
+    def _entry(
+        self, state: TransactionState, topic_partitions: Iterable[TopicPartition]
+    ) -> JournalEntry:
+        return JournalEntry(
+            self.producer_id, self.producer_epoch, state, tuple(sorted(topic_partitions))
+        )
 
     def _check_open(self) -> None:
         if self.state is not TransactionState.OPEN:

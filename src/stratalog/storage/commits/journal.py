@@ -59,19 +59,19 @@ class OpenCommit:
     intent: Intent
     revisions: tuple[Revision, ...] = ()
 
-    def last_revision(self, place: TopicPartition) -> Revision | None:
+    def last_revision(self, topic_partition: TopicPartition) -> Revision | None:
         """Where the rest of a partition's pieces goes; None where the intent still says it."""
         found = None
         for each in self.revisions:
-            if each.place == place:
+            if each.topic_partition == topic_partition:
                 found = each
         return found
 
     def visible_ends(self) -> dict[TopicPartition, int]:
         """The first offset of each partition that may be of this commit."""
-        ends = {each.place: each.start for each in self.intent.partitions}
+        ends = {each.topic_partition: each.start for each in self.intent.partitions}
         for each in self.revisions:
-            ends[each.place] = min(ends.get(each.place, each.start), each.start)
+            ends[each.topic_partition] = min(ends.get(each.topic_partition, each.start), each.start)
         return ends
 
 

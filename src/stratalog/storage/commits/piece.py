@@ -79,7 +79,7 @@ class Piece:
     digest: int
 
     @property
-    def place(self) -> TopicPartition:
+    def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
 
     @property
@@ -90,7 +90,7 @@ class Piece:
         return found
 
     def to_json(self) -> list[Any]:
-        """The piece as a list that JSON can carry, topic and partition left to its place."""
+        """The piece as a list that JSON can carry, without its topic and partition."""
         return [
             self.name,
             self.size_bytes,
@@ -101,7 +101,7 @@ class Piece:
         ]
 
     @classmethod
-    def from_json(cls, place: TopicPartition, fields: Any) -> Piece:
+    def from_json(cls, topic_partition: TopicPartition, fields: Any) -> Piece:
         """ValueError (or TypeError) where the fields are none of a piece's."""
         name, *numbers = fields
         size_bytes, batches, records, max_timestamp, digest = numbers
@@ -112,7 +112,14 @@ class Piece:
         if not INT64_MIN <= max_timestamp <= INT64_MAX or not 0 <= digest <= 0xFFFFFFFF:
             raise ValueError(f"a piece of time {max_timestamp} and digest {digest}")
         piece = cls(
-            place.topic, place.partition, name, size_bytes, batches, records, max_timestamp, digest
+            topic_partition.topic,
+            topic_partition.partition,
+            name,
+            size_bytes,
+            batches,
+            records,
+            max_timestamp,
+            digest,
         )
         _ = piece.parsed_name
         return piece
@@ -176,7 +183,7 @@ class PieceWriter:
         """Of all pieces so far."""
         return sum(each.size_bytes for each in self._pieces)
 
-    def append(self, place: TopicPartition, batches: Bytes) -> None:
+    def append(self, topic_partition: TopicPartition, batches: Bytes) -> None:
         """Write batches behind those that the partition has already; when a piece has reached
         ``segment.bytes``, into another one. A ``bytearray`` is stamped in place.
 
@@ -184,10 +191,10 @@ class PieceWriter:
         a plain producer's, CorruptionError where it is none."""
         self._check_open()
         data = batches if isinstance(batches, bytearray) else bytearray(batches)
-        config = self._configs.get(place.topic) or LogConfig()
+        config = self._configs.get(topic_partition.topic) or LogConfig()
         segment_bytes = config.effective_segment_bytes
         self._is_over = True  # until all of it is written
-        piece = self._current.get(place)
+        piece = self._current.get(topic_partition)
         start = end = 0
         for rows, count in header_rows(data):
             for at in range(0, count * ROW_WIDTH, ROW_WIDTH):
@@ -196,7 +203,7 @@ class PieceWriter:
                 if piece is None or not piece.takes(rows, at, segment_bytes):
                     self._write(piece, data, start, end)
                     start = end
-                    piece = self._begin(place)
+                    piece = self._begin(topic_partition)
                 piece.note(rows, at)
                 end += size
         self._write(piece, data, start, end)
@@ -216,13 +223,15 @@ class PieceWriter:
                 file.begin_sync(piece.begun_bytes, waiting)
                 piece.begun_bytes = piece.written_bytes
 
-    def _begin(self, place: TopicPartition) -> _PieceInProgress:
-        check_topic(place.topic)
-        if not 0 <= place.partition <= INT32_MAX:
-            raise UsageError(f"{place.topic} has no partition {place.partition}")
+    def _begin(self, topic_partition: TopicPartition) -> _PieceInProgress:
+        check_topic(topic_partition.topic)
+        if not 0 <= topic_partition.partition <= INT32_MAX:
+            raise UsageError(
+                f"{topic_partition.topic} has no partition {topic_partition.partition}"
+            )
         name = piece_file_name(self._name._replace(number=len(self._pieces)))
         file = self._create(os.path.join(self._root, name))
-        piece = self._current[place] = _PieceInProgress(place, name)
+        piece = self._current[topic_partition] = _PieceInProgress(topic_partition, name)
         self._pieces.append(piece)
         self._keep(name, file)
         return piece
@@ -297,13 +306,13 @@ class PieceWriter:
 class _PieceInProgress:
     """A piece that is being written. What is noted of it is written a little later."""
 
-    def __init__(self, place: TopicPartition, name: str) -> None:
+    def __init__(self, topic_partition: TopicPartition, name: str) -> None:
         self.name = name
         self.size_bytes = 0
         self.written_bytes = 0
         self.begun_bytes = 0  # of those, what the disk was told to begin with
         self.next_offset = 0
-        self._place = place
+        self._topic_partition = topic_partition
         self._batches = 0
         self._records = 0
         self._max_timestamp = int(NO_TIMESTAMP)
@@ -323,8 +332,8 @@ class _PieceInProgress:
 
     def piece(self) -> Piece:
         return Piece(
-            self._place.topic,
-            self._place.partition,
+            self._topic_partition.topic,
+            self._topic_partition.partition,
             self.name,
             self.size_bytes,
             self._batches,

@@ -120,7 +120,9 @@ def open_piece(file_system: FileSystem, root: str, piece: Piece) -> ReadableFile
     """CorruptionError where the piece is not there, or shorter than it was."""
     path = os.path.join(root, piece.name)
     if file_system.stat(path) is None:
-        raise CorruptionError("piece_missing", f"a piece of {piece.place} is gone", path=path)
+        raise CorruptionError(
+            "piece_missing", f"a piece of {piece.topic_partition} is gone", path=path
+        )
     file = file_system.open_readable(path)
     try:
         size = file.size()

@@ -9,7 +9,8 @@ every field.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -19,6 +20,7 @@ from stratalog.records import kernel
 from stratalog.records.layout import INT32_MAX, INT64_MAX
 from stratalog.storage.commits.key import CommitKey
 from stratalog.storage.commits.piece import Piece
+from stratalog.storage.commits.segment_groups import PartitionGroups, SegmentGroup
 from stratalog.storage.formats.kafka_uuid import format_uuid, parse_uuid
 from stratalog.storage.names import check_topic
 from stratalog.types import TopicPartition
@@ -34,6 +36,7 @@ __all__ = [
     "NewTopic",
     "PartitionIntent",
     "PlannedPiece",
+    "ReplacedPartition",
     "Revised",
     "Revision",
     "decode_line",
@@ -41,6 +44,8 @@ __all__ = [
 ]
 
 _VERSION: Final = 1
+#: Of the ``replace`` line: a reader that knows another one must not guess.
+_REPLACE_VERSION: Final = 1
 _CRC_DIGITS: Final = 8
 #: What a text that is no record makes of the attempt to read it as one.
 NOT_A_RECORD: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
@@ -63,7 +68,7 @@ class PlannedPiece:
 class PartitionIntent:
     """The pieces that one partition gets, in this order, from offset ``start`` on."""
 
-    place: TopicPartition
+    topic_partition: TopicPartition
     start: int
     pieces: tuple[PlannedPiece, ...]
 
@@ -94,20 +99,36 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A commit that will happen."""
+    """A commit that will happen. It appends pieces to ``partitions``, or puts staged segments in the place of
+    the live ones that ``replaced`` names: never both, for a replacement hides nothing from readers."""
 
     number: int
     key: CommitKey
     time_ms: int
     partitions: tuple[PartitionIntent, ...]
     topics: tuple[NewTopic, ...] = ()
+    replaced: tuple[PartitionGroups, ...] = ()
+
+    @property
+    def topic_partitions(self) -> list[TopicPartition]:
+        """The partitions that the commit changes."""
+        appended = [each.topic_partition for each in self.partitions]
+        return appended + [each.topic_partition for each in self.replaced]
+
+    def piece_names(self) -> Iterator[str]:
+        """Yield the names of the pieces that the commit needs until it is done; a staged segment is named by
+        its data file."""
+        for partition in self.partitions:
+            yield from (planned.piece.name for planned in partition.pieces)
+        for replaced in self.replaced:
+            yield from (segment.name for group in replaced.groups for segment in group.new)
 
 
 @dataclass(frozen=True, slots=True)
 class Revision:
     """From batch ``batch`` of piece ``piece`` on, the rest of a partition's pieces is at ``start``."""
 
-    place: TopicPartition
+    topic_partition: TopicPartition
     piece: int
     batch: int
     start: int
@@ -127,11 +148,28 @@ class CommittedSpan:
     foreign ones lie among them, ``records`` are fewer than that. ``visible_from`` is where readers had to
     stop while the commit was under way."""
 
-    place: TopicPartition
+    topic_partition: TopicPartition
     first_offset: int
     last_offset: int
     records: int
     visible_from: int
+
+    @property
+    def place(self) -> TopicPartition:
+        """The same as ``topic_partition``. Deprecated: use that name."""
+        text = "CommittedSpan.place is deprecated: use topic_partition"
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        return self.topic_partition
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacedPartition:
+    """How many groups of a partition a commit was to replace, and how many it did. The others were not there
+    any more as they were planned for."""
+
+    topic_partition: TopicPartition
+    planned: int
+    done: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +179,7 @@ class Done:
     number: int
     key: CommitKey
     spans: tuple[CommittedSpan, ...]
+    replaced: tuple[ReplacedPartition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +220,7 @@ def _number(value: Any, largest: int = INT64_MAX) -> int:
     return value
 
 
-def _place(topic: Any, partition: Any) -> TopicPartition:
+def _topic_partition(topic: Any, partition: Any) -> TopicPartition:
     return TopicPartition(check_topic(topic), _number(partition, INT32_MAX))
 
 
@@ -220,6 +259,8 @@ def _decode_begin(document: dict[str, Any]) -> Begin:
 
 
 def _encode_intent(record: Intent) -> dict[str, Any]:
+    if record.replaced:
+        return _encode_replace(record)
     return {
         "type": "intent",
         "number": record.number,
@@ -236,8 +277,8 @@ def _encode_intent(record: Intent) -> dict[str, Any]:
         ],
         "partitions": [
             {
-                "topic": each.place.topic,
-                "partition": each.place.partition,
+                "topic": each.topic_partition.topic,
+                "partition": each.topic_partition.partition,
                 "start": each.start,
                 "pieces": [
                     [planned.method.value, *planned.piece.to_json()] for planned in each.pieces
@@ -262,12 +303,55 @@ def _decode_intent(document: dict[str, Any]) -> Intent:
 
 
 def _decode_partition(document: dict[str, Any]) -> PartitionIntent:
-    place = _place(document["topic"], document["partition"])
+    topic_partition = _topic_partition(document["topic"], document["partition"])
     pieces = tuple(
-        PlannedPiece(Piece.from_json(place, fields), CommitMethod(method))
+        PlannedPiece(Piece.from_json(topic_partition, fields), CommitMethod(method))
         for method, *fields in document["pieces"]
     )
-    return PartitionIntent(place, _number(document["start"]), pieces)
+    return PartitionIntent(topic_partition, _number(document["start"]), pieces)
+
+
+def _encode_replace(record: Intent) -> dict[str, Any]:
+    """A type of its own: a reader that does not know it refuses the journal, and does not take the commit
+    for one without records."""
+    return {
+        "type": "replace",
+        "format": _REPLACE_VERSION,
+        "number": record.number,
+        **_of_key(record.key),
+        "time": record.time_ms,
+        "partitions": [
+            {
+                "topic": each.topic_partition.topic,
+                "partition": each.topic_partition.partition,
+                "cleaned": each.cleaned_to,
+                "groups": [group.to_json() for group in each.groups],
+            }
+            for each in record.replaced
+        ],
+    }
+
+
+def _decode_replace(document: dict[str, Any]) -> Intent:
+    if document["format"] != _REPLACE_VERSION:
+        raise ValueError(
+            f"a replacement of format {document['format']!r}: a newer Stratalog wrote it"
+        )
+    replaced = tuple(map(_decode_groups, document["partitions"]))
+    if not replaced or type(document["time"]) is not int:
+        raise ValueError("a replacement of nothing, or without a time")
+    return Intent(
+        _number(document["number"]), _key(document), document["time"], (), replaced=replaced
+    )
+
+
+def _decode_groups(document: dict[str, Any]) -> PartitionGroups:
+    cleaned = document["cleaned"]
+    return PartitionGroups(
+        _topic_partition(document["topic"], document["partition"]),
+        tuple(map(SegmentGroup.from_json, document["groups"])),
+        None if cleaned is None else _number(cleaned),
+    )
 
 
 def _decode_topic(document: dict[str, Any]) -> NewTopic:
@@ -288,7 +372,13 @@ def _encode_revised(record: Revised) -> dict[str, Any]:
         "type": "revised",
         "number": record.number,
         "partitions": [
-            [each.place.topic, each.place.partition, each.piece, each.batch, each.start]
+            [
+                each.topic_partition.topic,
+                each.topic_partition.partition,
+                each.piece,
+                each.batch,
+                each.start,
+            ]
             for each in record.revisions
         ],
     }
@@ -298,22 +388,35 @@ def _decode_revised(document: dict[str, Any]) -> Revised:
     return Revised(
         _number(document["number"]),
         tuple(
-            Revision(_place(topic, partition), _number(piece), _number(batch), _number(start))
+            Revision(
+                _topic_partition(topic, partition), _number(piece), _number(batch), _number(start)
+            )
             for topic, partition, piece, batch, start in document["partitions"]
         ),
     )
 
 
 def _encode_done(record: Done) -> dict[str, Any]:
-    return {
+    document = {
         "type": "done",
         "number": record.number,
         **_of_key(record.key),
         "partitions": [
-            [*span.place, span.first_offset, span.last_offset, span.records, span.visible_from]
+            [
+                *span.topic_partition,
+                span.first_offset,
+                span.last_offset,
+                span.records,
+                span.visible_from,
+            ]
             for span in record.spans
         ],
     }
+    if record.replaced:
+        document["replaced"] = [
+            [*each.topic_partition, each.planned, each.done] for each in record.replaced
+        ]
+    return document
 
 
 def _decode_done(document: dict[str, Any]) -> Done:
@@ -322,13 +425,17 @@ def _decode_done(document: dict[str, Any]) -> Done:
         _key(document),
         tuple(
             CommittedSpan(
-                _place(topic, partition),
+                _topic_partition(topic, partition),
                 _number(first),
                 _number(last),
                 _number(records),
                 _number(visible_from),
             )
             for topic, partition, first, last, records, visible_from in document["partitions"]
+        ),
+        tuple(
+            ReplacedPartition(_topic_partition(topic, partition), _number(planned), _number(done))
+            for topic, partition, planned, done in document.get("replaced", ())
         ),
     )
 
@@ -351,6 +458,7 @@ _ENCODE: Final[dict[type, Callable[[Any], dict[str, Any]]]] = {
 _DECODE: Final[dict[str, Callable[[dict[str, Any]], CommitRecord]]] = {
     "journal": _decode_begin,
     "intent": _decode_intent,
+    "replace": _decode_replace,
     "revised": _decode_revised,
     "done": _decode_done,
     "highest": _decode_highest,

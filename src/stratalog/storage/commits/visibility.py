@@ -94,7 +94,9 @@ def hidden_between(before: JournalState, after: JournalState) -> dict[TopicParti
         if number in still_open:
             _lower(ends, still_open[number].visible_ends())
         elif number in after.done:
-            _lower(ends, {span.place: span.visible_from for span in after.done[number].spans})
+            _lower(
+                ends, {span.topic_partition: span.visible_from for span in after.done[number].spans}
+            )
         else:
             return None
     return ends

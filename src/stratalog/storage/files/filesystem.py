@@ -190,6 +190,10 @@ class FileSystem(Protocol):
         ...
 
     def set_modified(self, path: str, modified_ms: int) -> None: ...
+    def free_bytes(self, path: str) -> int | None:
+        """Return how many bytes may still be written to the disk of a folder; None if that is not known."""
+        ...
+
     def lock(self, path: str) -> FileLock:
         """Lock a file as Kafka locks ``.lock``, making it where it is missing; LockedError where
         another process holds it."""
@@ -284,6 +288,13 @@ class OsFileSystem:
             os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
         except OSError as error:
             raise refused(error, path) from None
+
+    def free_bytes(self, path: str) -> int | None:
+        try:
+            found = os.statvfs(path)
+        except OSError as error:
+            raise refused(error, path) from None
+        return found.f_bavail * found.f_frsize
 
     def lock(self, path: str) -> FileLock:
         return OsLock(path)

@@ -217,6 +217,9 @@ class ObjectStore:
     def set_modified(self, path: str, modified_ms: int) -> None:  # noqa: ARG002
         _read_only(path)
 
+    def free_bytes(self, path: str) -> int | None:  # noqa: ARG002
+        return None
+
     def lock(self, path: str) -> FileLock:
         _read_only(path)
 

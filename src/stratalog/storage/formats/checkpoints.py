@@ -87,13 +87,15 @@ def decode_lines(data: bytes, word_count: int) -> list[CheckpointLine]:
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     """An offset for every partition: recovery points, log starts, high watermarks, cleaned offsets."""
-    return encode_lines(_offset_line(place, offset) for place, offset in offsets.items())
+    return encode_lines(
+        _offset_line(topic_partition, offset) for topic_partition, offset in offsets.items()
+    )
 
 
-def _offset_line(place: TopicPartition, offset: int) -> str:
-    if not 0 <= place.partition <= INT32_MAX or not INT64_MIN <= offset <= INT64_MAX:
-        raise UsageError(f"{place} at {offset} does not fit into a checkpoint")
-    return f"{check_topic(place.topic)} {place.partition} {offset}"
+def _offset_line(topic_partition: TopicPartition, offset: int) -> str:
+    if not 0 <= topic_partition.partition <= INT32_MAX or not INT64_MIN <= offset <= INT64_MAX:
+        raise UsageError(f"{topic_partition} at {offset} does not fit into a checkpoint")
+    return f"{check_topic(topic_partition.topic)} {topic_partition.partition} {offset}"
 
 
 def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
@@ -105,11 +107,11 @@ def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
             topic = check_topic(line.words[0].decode("ascii"))
         except ValueError:  # UsageError and UnicodeDecodeError both are one
             raise line.wrong(f"{_shown(line.words[0])} is not a topic") from None
-        place = TopicPartition(topic, line.integer(1, 0, INT32_MAX))
-        if place in offsets:
+        topic_partition = TopicPartition(topic, line.integer(1, 0, INT32_MAX))
+        if topic_partition in offsets:
             # Kafka takes the later one; which of them is true nobody knows.
-            raise line.wrong(f"{place} is there a second time")
-        offsets[place] = line.integer(2, INT64_MIN, INT64_MAX)
+            raise line.wrong(f"{topic_partition} is there a second time")
+        offsets[topic_partition] = line.integer(2, INT64_MIN, INT64_MAX)
     return offsets
 
 

@@ -13,29 +13,22 @@ Version 0 is that of the ZooKeeper days: ``broker.id`` in place of ``node.id``, 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from stratalog.errors import CorruptionError, UsageError
 from stratalog.storage.formats.kafka_uuid import format_uuid, is_reserved, parse_uuid
+from stratalog.storage.formats.properties import PropertiesError, parse_properties
 
 __all__ = [
     "MetaProperties",
     "decode_meta_properties",
     "encode_meta_properties",
-    "parse_properties",
 ]
 
 _VERSIONS: Final = (0, 1)
 _NEWEST: Final = 1
 
-_LINE_END: Final = re.compile(r"\r\n|[\r\n]")
-_BLANKS: Final = " \t\f"
-# A key ends at the first '=', ':' or blank that is not escaped; blanks around the separator mean nothing.
-_PAIR: Final = re.compile(r"((?:[^\\=: \t\f]|\\.)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
-_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _MUST_ESCAPE: Final = re.compile(r"[\\=:#!]|^ ")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}")
 _PRINTABLE: Final = re.compile(r"[ -~]+")
@@ -71,7 +64,10 @@ def encode_meta_properties(properties: MetaProperties, *, written: str = "") -> 
 
 def decode_meta_properties(data: bytes) -> MetaProperties:
     """What the file says; CorruptionError where it lacks what its version requires, or tells nonsense."""
-    values = parse_properties(data)
+    try:
+        values = {each.name: each.value for each in parse_properties(data)}
+    except PropertiesError as error:
+        raise _wrong(str(error)) from None
     version = _integer(values, "version")
     version = 0 if version is None else version
     if version not in _VERSIONS:
@@ -90,47 +86,8 @@ def decode_meta_properties(data: bytes) -> MetaProperties:
     return MetaProperties(cluster_id, node_id, directory_id, version)
 
 
-def parse_properties(data: bytes) -> dict[str, str]:
-    """The pairs of a text of Java properties. Of a key that is there twice, the later one counts."""
-    values = {}
-    for line in _logical_lines(data.decode("latin-1")):
-        pair = _PAIR.fullmatch(line)
-        assert pair is not None, "the pattern takes every line"
-        values[_unescape(pair[1])] = _unescape(pair[2])
-    return values
-
-
-def _logical_lines(text: str) -> Iterator[str]:
-    """Lines that are no comments; where one ends in an odd number of backslashes, with its sequel."""
-    parts: list[str] = []
-    for line in _LINE_END.split(text):
-        line = line.lstrip(_BLANKS)
-        if not parts and (not line or line[0] in "#!"):
-            continue
-        goes_on = (len(line) - len(line.rstrip("\\"))) % 2 == 1
-        parts.append(line[:-1] if goes_on else line)
-        if not goes_on:
-            yield "".join(parts)
-            parts.clear()
-    if parts:
-        yield "".join(parts)
-
-
 def _escape(text: str) -> str:
     return _MUST_ESCAPE.sub(r"\\\g<0>", text)
-
-
-def _unescape(text: str) -> str:
-    return _ESCAPE.sub(_unescaped, text) if "\\" in text else text
-
-
-def _unescaped(match: re.Match[str]) -> str:
-    escaped = match[1]
-    if len(escaped) > 1:
-        return chr(int(escaped[1:], 16))
-    if escaped == "u":
-        raise _wrong("\\u is not followed by four hexadecimal digits")
-    return _ESCAPED.get(escaped, escaped)
 
 
 def _integer(values: dict[str, str], key: str) -> int | None:

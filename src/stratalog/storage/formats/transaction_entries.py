@@ -49,7 +49,7 @@ class JournalEntry:
     producer_id: int
     producer_epoch: int
     state: TransactionState
-    places: tuple[TopicPartition, ...]
+    topic_partitions: tuple[TopicPartition, ...]
 
 
 def decode_transactions(data: bytes) -> list[JournalEntry]:
@@ -77,7 +77,7 @@ def _encode(entry: JournalEntry) -> dict[str, Any]:
         "producer_id": entry.producer_id,
         "producer_epoch": entry.producer_epoch,
         "state": entry.state.value,
-        "partitions": [list(place) for place in entry.places],
+        "partitions": [list(topic_partition) for topic_partition in entry.topic_partitions],
     }
 
 
@@ -94,7 +94,7 @@ def _decode(document: dict[str, Any]) -> JournalEntry:
     numbers = (
         entry.producer_id,
         entry.producer_epoch,
-        *(place.partition for place in entry.places),
+        *(topic_partition.partition for topic_partition in entry.topic_partitions),
     )
     if not all(type(each) is int and each >= 0 for each in numbers):
         raise ValueError(f"numbers that none can be: {numbers}")

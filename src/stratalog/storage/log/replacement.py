@@ -17,17 +17,18 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from stratalog.errors import CorruptionError, StorageError, UsageError
-from stratalog.records.layout import Check
+from stratalog.records.layout import ROW_WIDTH, Check, Row
 from stratalog.storage.files.filesystem import FileStat
 from stratalog.storage.log.state import LogState
 from stratalog.storage.names import SEGMENT_KINDS, FileKind, Stage, segment_file_name
 from stratalog.storage.replace.folder import FolderNames
 from stratalog.storage.replace.swap import Swap, plan_filler
+from stratalog.storage.segment.log_file import Window
 from stratalog.storage.segment.scan import scan_segment
 from stratalog.storage.segment.sealed import SealedSegment
 from stratalog.storage.segment.segment import Segment, read_entries
 
-__all__ = ["replace_sealed"]
+__all__ = ["remove_cleaned", "replace_sealed"]
 
 
 class _Cleaned(NamedTuple):
@@ -36,11 +37,15 @@ class _Cleaned(NamedTuple):
     base_offset: int
     stat: FileStat
     next_offset: int
+    records: int = 0
 
 
-def replace_sealed(state: LogState, old: Sequence[Segment], new: Sequence[int]) -> bool:
+def replace_sealed(
+    state: LogState, old: Sequence[Segment], new: Sequence[int], records: int | None = None
+) -> bool:
     """Put the ``.cleaned`` segments with the base offsets ``new`` in the place of ``old``. Return False,
-    and change nothing, if the log does not have the old ones any more."""
+    and change nothing, if the log does not have the old ones any more. ``records`` is how many the new ones
+    must hold."""
     guard = state.guard
     guard.check()
     sealed = _check_request(old, new)
@@ -50,6 +55,7 @@ def replace_sealed(state: LogState, old: Sequence[Segment], new: Sequence[int]) 
     is_replaced = False
     try:
         cleaned = _check_cleaned(state, old, new, added)
+        _check_records(cleaned, records)
         is_replaced = _swap(state, sealed, cleaned)
     finally:
         if not is_replaced:
@@ -85,6 +91,16 @@ def _swap(state: LogState, old: Sequence[SealedSegment], cleaned: Sequence[_Clea
             # Last: after an error the log has the old segments.
             state.replace_segments(old, [_sealed(state, each) for each in cleaned])
     return True
+
+
+def remove_cleaned(state: LogState) -> None:
+    """Remove the ``.cleaned`` files that an earlier rewrite could not remove when it failed. The caller holds
+    the right to rewrite: no other one is under way."""
+    entries = state.file_system.list_dir(state.folder)
+    files = FolderNames.of(entry.name for entry in entries).files
+    for name, file in files.items():
+        if file.stage is Stage.CLEANED:
+            state.file_system.unlink(os.path.join(state.folder, name))
 
 
 def _check_request(old: Sequence[Segment], new: Sequence[int]) -> list[SealedSegment]:
@@ -140,8 +156,22 @@ def _check_cleaned(
     return cleaned
 
 
+def _check_records(cleaned: Sequence[_Cleaned], records: int | None) -> None:
+    found = sum(each.records for each in cleaned)
+    if records is not None and found != records:
+        raise CorruptionError(
+            "record_count", f"the new segments hold {found} records, and {records} were written"
+        )
+
+
 def _check_one(state: LogState, base_offset: int) -> _Cleaned:
     path = _path(state, base_offset, FileKind.LOG)
+    records = 0
+
+    def count(headers: memoryview, held: int, _: Window) -> None:
+        nonlocal records
+        records += sum(headers[Row.RECORD_COUNT : held * ROW_WIDTH : ROW_WIDTH])
+
     file = state.file_system.open_readable(path)
     try:
         found = scan_segment(
@@ -151,6 +181,7 @@ def _check_one(state: LogState, base_offset: int) -> _Cleaned:
             file.size(),
             check=Check.CRC | Check.ORDER,
             expected_offset=base_offset,
+            seen=count,
         )
     finally:
         file.close()
@@ -164,7 +195,7 @@ def _check_one(state: LogState, base_offset: int) -> _Cleaned:
     assert stat is not None
     txns = _path(state, base_offset, FileKind.TXN_INDEX)
     read_entries(state.file_system, txns, base_offset)  # raises if it is damaged
-    return _Cleaned(base_offset, stat, found.next_offset)
+    return _Cleaned(base_offset, stat, found.next_offset, records)
 
 
 def _write_filler(state: LogState, base_offset: int, added: list[str]) -> _Cleaned:

@@ -103,6 +103,8 @@ class LogState:
         self.removals.set_aside(loaded.set_aside, config.file_delete_delay_ms)
         #: Held while flushing, and while replacing what a flush touches.
         self.flush_lock = threading.Lock()
+        #: Held while new segments are written for old ones.
+        self.rewrite_lock = threading.Lock()
         self.flushed_ms = options.clock.monotonic_ms()
         self.recovery_point = loaded.recovery_point
         self.commit = GroupCommit(self._sync_active, loaded.recovery_point)

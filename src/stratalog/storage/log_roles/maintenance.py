@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
-from stratalog.errors import UsageError
+from stratalog.clock import Clock
+from stratalog.errors import CorruptionError, StorageError, UsageError
 from stratalog.records.layout import INT64_MAX
+from stratalog.storage.files.filesystem import FileSystem
 from stratalog.storage.log import flushing, truncation
-from stratalog.storage.log.replacement import replace_sealed
+from stratalog.storage.log.reindexing import replace_index_files
+from stratalog.storage.log.replacement import remove_cleaned, replace_sealed
 from stratalog.storage.log.retention import (
     RetentionPlan,
     RetentionPolicy,
@@ -15,11 +19,15 @@ from stratalog.storage.log.retention import (
     plan_retention,
     policies_for,
 )
+from stratalog.storage.log.retention_facts import retention_facts
 from stratalog.storage.log.rolling import roll
 from stratalog.storage.log.state import LogSettings
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.log_roles.open_log import OpenLog
+from stratalog.storage.names import FileKind
 from stratalog.storage.segment.segment import Segment
+from stratalog.storage.segment.sparse_index import IndexLimits
+from stratalog.types import Bytes
 
 __all__ = ["LogMaintenance"]
 
@@ -58,23 +66,63 @@ class LogMaintenance(OpenLog):
         call this; a scheduler does it for a log that gets no more appends."""
         return flushing.flush_if_due(self._state)
 
-    def replace_segments(self, old: Sequence[Segment], new: Sequence[int]) -> bool:
+    # Rewriting.
+
+    @property
+    def file_system(self) -> FileSystem:
+        return self._state.file_system
+
+    @property
+    def clock(self) -> Clock:
+        return self._state.clock
+
+    @property
+    def index_limits(self) -> IndexLimits:
+        """How dense and how large the indexes of new segments are."""
+        return self._state.settings.limits
+
+    @contextmanager
+    def rewriting(self) -> Iterator[None]:
+        """Hold the right to rewrite segments of this log: one rewrite at a time. Waits for another one, and
+        removes the ``.cleaned`` files that an earlier one left. UsageError if the log is closed meanwhile."""
+        guard = self._state.guard
+        with self._state.rewrite_lock:
+            guard.check()
+            remove_cleaned(self._state)
+            try:
+                yield
+            except (CorruptionError, StorageError):
+                if (
+                    guard.is_closed
+                ):  # its files were closed under the rewrite, or deleted with the topic
+                    guard.check_open()
+                raise
+
+    def replace_segments(
+        self, old: Sequence[Segment], new: Sequence[int], *, records: int | None = None
+    ) -> bool:
         """Put rewritten segments in the place of sealed ones, which are neighbours, while others append and
         read. Return False, and change nothing, if the log does not have all of the old ones any more:
         retention or a truncation was first.
 
         The new segments lie in the folder as ``.cleaned``, with their indexes and the time of change that
         they are to have. ``new`` are their base offsets; the first is that of the first old one. Their
-        batches lie within the offsets of the old ones, and are checked here to the last CRC. If the old ones
-        had records above the end of all new ones, an empty segment is added there. Prepare one replacement at
-        a time: UsageError names a ``.cleaned`` file in the folder that is of another one.
+        batches lie within the offsets of the old ones, and are checked here to the last CRC; with
+        ``records``, they must hold as many. If the old ones had records above the end of all new ones, an
+        empty segment is added there. Prepare one replacement at a time (see :meth:`rewriting`): UsageError
+        names a ``.cleaned`` file in the folder that is of another one.
 
         After a crash the log has the old or the new segments. After an error, or False, the log has the old
         ones: delete the ``.cleaned`` files. If the error came after the point of no return, the log has also
         failed and must be opened again. Readers of earlier views finish on the old files, which are removed
         after ``file.delete.delay.ms``.
         """
-        return replace_sealed(self._state, old, new)
+        return replace_sealed(self._state, old, new, records)
+
+    def replace_indexes(self, segment: Segment, contents: Mapping[FileKind, Bytes]) -> bool:
+        """Put other index files in the place of a sealed segment's, each in one step. Return False, and
+        change nothing, if the log does not have the segment any more. Hold :meth:`rewriting`."""
+        return replace_index_files(self._state, segment, contents)
 
     def remove_due(self, *, all_of_them: bool = False) -> int:
         """Remove the files that were set aside for long enough; return how many."""
@@ -85,17 +133,7 @@ class LogMaintenance(OpenLog):
 
     def facts(self) -> list[SegmentFacts]:
         """Return what retention policies look at."""
-        view = self._state.view
-        return [
-            SegmentFacts(
-                base_offset=segment.base_offset,
-                next_offset=view.segments.next_base(number, view.log_end),
-                size_bytes=view.limit(number),
-                largest_timestamp=segment.largest_timestamp,
-                is_active=number + 1 == len(view.segments),
-            )
-            for number, segment in enumerate(view.segments.segments)
-        ]
+        return retention_facts(self._state.view)
 
     def plan_retention(self, policies: tuple[RetentionPolicy, ...] | None = None) -> RetentionPlan:
         """Return what retention would delete now, and why."""

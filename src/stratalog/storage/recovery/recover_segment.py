@@ -151,6 +151,8 @@ class SegmentRecovery:
         clean shutdown left, because its offset, which no CRC covers, is wrong."""
         path, position = segment.path(FileKind.LOG), found.last_position
         if not behind:
+            if self._options.clean_end is None:
+                return None
             log_file = LogFile(path, log, found.valid_bytes, segment.base_offset, is_v07=False)
             last = last_batch_at(log_file, position, found.next_offset, found.last_expected)
             error = find_excess(path, last, self._options.clean_end)

@@ -7,7 +7,7 @@ The names alone say how far it came, so the plan is a pure function of them. It 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from stratalog.storage.names import (
     FAILED_SYNC,
@@ -34,8 +34,7 @@ _KNOWN = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FolderNames:
+class FolderNames(NamedTuple):
     """The names of a folder, sorted by what they are. Unknown ones are reported and never touched."""
 
     files: Mapping[str, PartitionFile]
@@ -74,12 +73,11 @@ class FolderNames:
         return FolderNames(files, self.unknown)
 
 
-@dataclass(frozen=True, slots=True)
-class SettlePlan:
+class SettlePlan(NamedTuple):
     """Files to delete, then files to rename. Empty where nothing is to be done."""
 
     delete: tuple[str, ...] = ()
-    rename: tuple[tuple[str, str], ...] = field(default=())
+    rename: tuple[tuple[str, str], ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.delete or self.rename)

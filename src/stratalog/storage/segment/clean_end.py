@@ -46,7 +46,7 @@ class CleanEnd(NamedTuple):
     """The log end offset of a partition at the clean shutdown whose marker this is."""
 
     root: str
-    place: TopicPartition
+    topic_partition: TopicPartition
     offset: int
     marker: FileStat
 
@@ -100,16 +100,16 @@ class CleanEnds:
         self._file_system = file_system
         self._known: dict[str, tuple[FileStat, dict[TopicPartition, int]] | None] = {}
 
-    def of(self, root: str, place: TopicPartition) -> CleanEnd | None:
+    def of(self, root: str, topic_partition: TopicPartition) -> CleanEnd | None:
         """Return where a clean shutdown left a partition. None if there was none, if a process writes to the
         directory, or if the checkpoint does not name the partition or cannot be read."""
         if root not in self._known:
             self._known[root] = self._load(root)
         known = self._known[root]
-        offset = None if known is None else known[1].get(place)
+        offset = None if known is None else known[1].get(topic_partition)
         if known is None or offset is None or offset < 0:
             return None
-        return CleanEnd(root, place, offset, known[0])
+        return CleanEnd(root, topic_partition, offset, known[0])
 
     def _load(self, root: str) -> tuple[FileStat, dict[TopicPartition, int]] | None:
         path = os.path.join(root, CLEAN_SHUTDOWN)
@@ -128,4 +128,4 @@ class CleanEnds:
 def is_still_clean(file_system: FileSystem, known: CleanEnd) -> bool:
     """Whether no process has written to the directory since ``known`` was read. Ask before reporting a log
     that goes on beyond it: a writer may have appended to it meanwhile."""
-    return CleanEnds(file_system).of(known.root, known.place) == known
+    return CleanEnds(file_system).of(known.root, known.topic_partition) == known

@@ -59,13 +59,13 @@ class LogFile:
 
     @property
     def topic(self) -> str | None:
-        place = self.topic_partition
-        return None if place is None else place.topic
+        topic_partition = self.topic_partition
+        return None if topic_partition is None else topic_partition.topic
 
     @property
     def partition(self) -> int | None:
-        place = self.topic_partition
-        return None if place is None else place.partition
+        topic_partition = self.topic_partition
+        return None if topic_partition is None else topic_partition.partition
 
     def map(self) -> memoryview:
         """Return the whole file as a read-only buffer over the page cache. A process that reads it while the

@@ -111,7 +111,7 @@ class SealedSegment(Segment):
         if found is not None and self._listed is not None and self._listed.is_same_file(found):
             self._listed = found  # with its time, which a segment that was rolled does not know
 
-    def _modified_ms(self) -> int:
+    def modified_ms(self) -> int:
         found = self._file_system.stat(self.path(FileKind.LOG))
         if self._listed is not None and not self._listed.is_same_file(found):
             return self._listed.modified_ms

@@ -77,6 +77,11 @@ class Segment(ABC):
     def _path(self, kind: FileKind, stage: Stage) -> str:
         return os.path.join(self.folder, segment_file_name(self.base_offset, kind, stage))
 
+    def file_size(self, kind: FileKind) -> int:
+        """Return the size of one of its files; 0 if there is none."""
+        found = self._file_system.stat(self.path(kind))
+        return 0 if found is None else found.size
+
     def is_swapped(self, kind: FileKind) -> bool:
         """Whether a file was still ``.swap`` when the folder was listed."""
         return kind in self._swapped
@@ -122,9 +127,10 @@ class Segment(ABC):
     def largest_timestamp(self) -> int:
         """What retention and time look-ups go by: where no batch has a time, the file's."""
         timestamp = self.max_timestamp
-        return timestamp if timestamp >= 0 else self._modified_ms()
+        return timestamp if timestamp >= 0 else self.modified_ms()
 
-    def _modified_ms(self) -> int:
+    def modified_ms(self) -> int:
+        """Return when the data file was last changed; -1 if it is gone."""
         found = self._file_system.stat(self.path(FileKind.LOG))
         return NO_TIMESTAMP if found is None else found.modified_ms
 

@@ -14,10 +14,17 @@ from stratalog.errors import CorruptionError
 from stratalog.records.columns import WalkEnd
 from stratalog.records.layout import LOG_OVERHEAD, SIZE_AT, V07_LENGTH_SIZE, Ending, Reason
 from stratalog.storage.segment.log_file import LogFile, Window
-from stratalog.storage.segment.torn_tail import classify_tail
 from stratalog.types import Progress
 
-__all__ = ["FileEnd", "HeadersSeen", "Hop", "Step", "entry_size", "walk_windows"]
+__all__ = [
+    "FileEnd",
+    "HeadersSeen",
+    "Hop",
+    "Step",
+    "classified_end",
+    "entry_size",
+    "walk_windows",
+]
 
 #: Walks a window from a position in it, and returns where it stopped and why. If the mapping is lost: LOST,
 #: and the position up to which everything was taken in; the walk goes on from there, and nothing comes twice.
@@ -85,7 +92,7 @@ def walk_windows(
             continue
         if window.is_last or pause.ending == Ending.CORRUPT:
             end = _in_file(pause, window)
-            yield classify_tail(log_file.whole, end) if classifies else end
+            yield classified_end(log_file.whole, end) if classifies else end
             return
         try:
             wanted = entry_size(window, pause.position, log_file.is_v07)
@@ -109,6 +116,15 @@ def walk_windows(
             position, wanted = beyond, None
         window.load(position, wanted)
         at = 0
+
+
+def classified_end(log_file: LogFile, end: WalkEnd) -> WalkEnd:
+    """Return how a file ends, as ``classify_tail`` does; it is imported if the tail may be torn."""
+    if end.reason != Reason.SHORT_TAIL:
+        return end
+    from stratalog.storage.segment.torn_tail import classify_tail
+
+    return classify_tail(log_file, end)
 
 
 def _in_file(pause: WalkEnd, window: Window) -> WalkEnd:

@@ -85,7 +85,9 @@ def check_format(folder: str, file_system: FileSystem) -> None:
 
 def _check_format(folder: str, names: FolderNames) -> None:
     if names.bases(FileKind.V07) and not names.bases():
-        raise UsageError(f"{folder} is of Kafka 0.7, which is only read, by stratalog.scan")
+        raise UsageError(
+            f"{folder} is of Kafka 0.7, which is only read, by stratalog.scan; 'upgrade --to' converts it"
+        )
 
 
 def folder_trace(folder: str, file_system: FileSystem) -> tuple[tuple[str, int], ...]:
