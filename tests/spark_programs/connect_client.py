@@ -6,8 +6,21 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from typing import Any
+
+
+def use_free_port() -> int:
+    """Choose a port that no server has, and let the client connect to it: two runs on one machine must not
+    meet at Spark's own, 15002. The client of a local server has no option for it."""
+    from pyspark.sql.connect.client.core import DefaultChannelBuilder
+
+    with socket.socket() as some:
+        some.bind(("127.0.0.1", 0))
+        port: int = some.getsockname()[1]
+    DefaultChannelBuilder.default_port = staticmethod(lambda: port)  # type: ignore[method-assign]
+    return port
 
 
 def main(folder: str) -> dict[str, Any]:
@@ -17,6 +30,7 @@ def main(folder: str) -> dict[str, Any]:
     from stratalog.spark.session import CONFIGS
 
     builder = SparkSession.builder.remote("local[2]")
+    builder = builder.config("spark.connect.grpc.binding.port", str(use_free_port()))
     for name, value in CONFIGS.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from stratalog.errors import UsageError
+from stratalog.inspect.latest.latest_reader import LatestPerKey
 from stratalog.spark.options.columns import check_schema
 from stratalog.spark.options.offsets import (
     EARLIEST,
@@ -225,3 +226,28 @@ def test_numbers_and_paths_that_cannot_be_are_one_error_of_ours(options):
 def test_a_folder_whose_name_looks_like_a_pattern(tmp_path):
     (tmp_path / "h[1]").mkdir()
     assert read(path=tmp_path / "h[1]").paths == (str(tmp_path / "h[1]"),)
+
+
+def test_latest_per_key():
+    assert read().latest is None
+    latest = read(latestPerKey="true", latestPerKeyMemory="1m", tombstones="TRUE").latest
+    assert latest == LatestPerKey(memory_bytes=1 << 20, tombstones=True)
+    assert read(latestPerKey="true", splitBytes="1g").latest == LatestPerKey()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"latestPerKey": "yes"}, "true or false"),
+        ({"tombstones": "true"}, "tombstones needs latestPerKey=true"),
+        ({"latestPerKeyMemory": "1m"}, "latestPerKeyMemory needs latestPerKey=true"),
+        ({"latestPerKey": "true", "latestPerKeyMemory": "1k"}, "at least 65536 bytes"),
+        ({"latestPerKey": "true", "minPartitions": 4}, "minPartitions cannot be combined"),
+        ({"latestPerKey": "true", "maxRecordsPerPartition": 4}, "maxRecordsPerPartition cannot"),
+        ({"latestPerKey": "true", "includeControl": "true"}, "control records have no keys"),
+        ({"latestPerKey": "true", "is_stream": True}, "latestPerKey is for batch reads"),
+    ],
+)
+def test_latest_per_key_is_refused_with_what_it_cannot_do(options, says):
+    with pytest.raises(UsageError, match=says):
+        read(**options)

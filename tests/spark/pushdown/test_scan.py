@@ -365,7 +365,7 @@ def test_of_what_is_left_out_nothing_is_asked(path: str, monkeypatch: pytest.Mon
     ends_of = EndsCache.ends_of
 
     def noting(self: EndsCache, source: PartitionSource, *, stable: bool = False) -> PartitionEnds:
-        asked.append(source.place)
+        asked.append(source.topic_partition)
         return ends_of(self, source, stable=stable)
 
     monkeypatch.setattr(EndsCache, "ends_of", noting)

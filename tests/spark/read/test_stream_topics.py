@@ -56,7 +56,7 @@ def test_internal_topics_are_taken_by_name_and_by_option_only(internal):
     assert Wanted(includes_internal=True).takes(place)
     assert Wanted(pattern="^__", includes_internal=True).takes(place)
     assert Wanted(topics=(internal,)).takes(place)
-    assert Wanted(places=(place,)).takes(place)
+    assert Wanted(topic_partitions=(place,)).takes(place)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_what_a_stream_reads_is_noted_and_found_by_its_own_run_only(tmp_path: Pa
     run, other = QueryRun("query", "run 1"), QueryRun("query", "run 2")
     sources = [
         StreamInput((str(tmp_path / "link"),), Wanted(pattern="^c")),
-        StreamInput((str(tmp_path / "logs" / "orders-0"),), Wanted(places=(place,))),
+        StreamInput((str(tmp_path / "logs" / "orders-0"),), Wanted(topic_partitions=(place,))),
     ]
     for source in sources:
         _note(run, str(tmp_path), source)

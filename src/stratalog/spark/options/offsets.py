@@ -61,8 +61,10 @@ class Position:
 def offsets_as_dict(offsets: Offsets) -> dict[str, dict[str, int]]:
     """Offsets as JSON objects, in one order whatever theirs was."""
     result: dict[str, dict[str, int]] = {}
-    for place in sorted(offsets):
-        result.setdefault(place.topic, {})[str(place.partition)] = offsets[place]
+    for topic_partition in sorted(offsets):
+        result.setdefault(topic_partition.topic, {})[str(topic_partition.partition)] = offsets[
+            topic_partition
+        ]
     return result
 
 
@@ -97,15 +99,15 @@ def parse_assignment(text: str, option: str) -> tuple[TopicPartition, ...]:
     value = _json(text, option, '{"topic": [0, 1]}')
     if not isinstance(value, dict):
         raise _refused(option, value)
-    places = []
+    topic_partitions = []
     for topic, numbers in value.items():
         if not isinstance(numbers, list):
             raise _refused(option, numbers)
         for number in numbers:
             if type(number) is not int or not 0 <= number <= INT32_MAX:
                 raise _refused(option, number)
-            places.append(TopicPartition(topic, number))
-    return tuple(sorted(set(places)))
+            topic_partitions.append(TopicPartition(topic, number))
+    return tuple(sorted(set(topic_partitions)))
 
 
 def parse_position(text: str, option: str) -> Position:
@@ -114,10 +116,10 @@ def parse_position(text: str, option: str) -> Position:
     if word in (Kind.EARLIEST, Kind.LATEST):
         return Position(Kind(word), option=option)
     numbers = parse_numbers(text, option)
-    for place, offset in numbers.items():
+    for topic_partition, offset in numbers.items():
         if offset < EARLIEST:
             raise UsageError(
-                f"{option}: {offset} of {place} is not an offset: use 0 or more, -2 for the "
+                f"{option}: {offset} of {topic_partition} is not an offset: use 0 or more, -2 for the "
                 "earliest, or -1 for the latest"
             )
     return Position(Kind.OFFSETS, numbers=numbers, option=option)

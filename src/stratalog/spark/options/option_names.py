@@ -18,7 +18,8 @@ KAFKA_OPTIONS: Final = (
 #: Ours.
 OWN_OPTIONS: Final = (
     "path", "paths", "columns", "isolationLevel", "maxBytesPerTrigger", "splitBytes", "checkCrc",
-    "includeControl", "includeInternal", "maxBatchBytes", "onDamage",
+    "includeControl", "includeInternal", "maxBatchBytes", "onDamage", "latestPerKey",
+    "latestPerKeyMemory", "tombstones",
 )  # fmt: skip
 #: What a consumer needs, and a reader of files does not.
 IDLE_OPTIONS: Final = (

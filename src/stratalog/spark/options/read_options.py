@@ -14,6 +14,11 @@ from typing import Final
 
 from stratalog.errors import UsageError
 from stratalog.inspect.file.skipped_damage import OnDamagedBatch, refuse_committed_skip
+from stratalog.inspect.latest.latest_reader import (
+    MEMORY_BYTES_DEFAULT,
+    MEMORY_BYTES_MIN,
+    LatestPerKey,
+)
 from stratalog.records.layout import BATCH_SIZE_MAX_DEFAULT
 from stratalog.spark.options.offsets import (
     EARLIEST,
@@ -49,19 +54,19 @@ class Wanted:
 
     topics: tuple[str, ...] | None = None
     pattern: str | None = None
-    places: tuple[TopicPartition, ...] | None = None
+    topic_partitions: tuple[TopicPartition, ...] | None = None
     #: Whether internal topics are read that were not asked for by name.
     includes_internal: bool = False
 
     @property
     def is_given(self) -> bool:
         """Whether the options choose topics at all."""
-        return not (self.topics is None and self.pattern is None and self.places is None)
+        return not (self.topics is None and self.pattern is None and self.topic_partitions is None)
 
-    def takes(self, place: TopicPartition) -> bool:
-        if self.places is not None:
-            return place in self.places
-        return self.takes_topic(place.topic)
+    def takes(self, topic_partition: TopicPartition) -> bool:
+        if self.topic_partitions is not None:
+            return topic_partition in self.topic_partitions
+        return self.takes_topic(topic_partition.topic)
 
     def takes_topic(self, topic: str) -> bool:
         """Whether any partition of the topic can be read."""
@@ -76,8 +81,10 @@ class Wanted:
     @property
     def topic_names(self) -> tuple[str, ...] | None:
         """The only topics that can be wanted; None where any can."""
-        if self.places is not None:
-            return tuple(sorted({place.topic for place in self.places}))
+        if self.topic_partitions is not None:
+            return tuple(
+                sorted({topic_partition.topic for topic_partition in self.topic_partitions})
+            )
         return self.topics
 
 
@@ -104,6 +111,8 @@ class ReadOptions:
     min_offsets_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     max_trigger_delay_ms: int = 900_000
+    #: How the newest record of each key is read; None: all records are.
+    latest: LatestPerKey | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
@@ -137,6 +146,7 @@ class ReadOptions:
             min_offsets_per_trigger=given.count("minOffsetsPerTrigger"),
             max_bytes_per_trigger=given.size("maxBytesPerTrigger"),
             max_trigger_delay_ms=given.duration_ms("maxTriggerDelay", 900_000, unit="ms"),
+            latest=_latest(given, is_stream=is_stream),
         )
         refuse_committed_skip(is_committed=read.is_committed, on_damage=read.on_damage)
         if is_stream and not read.wanted.is_given:
@@ -173,10 +183,10 @@ def _wanted(given: Given) -> Wanted:
         return Wanted(topics=(check_topic(topic),))  # a table that is also written
     assigned = given.text("assign")
     if assigned is not None:
-        places = parse_assignment(assigned, "assign")
-        if not places:
+        topic_partitions = parse_assignment(assigned, "assign")
+        if not topic_partitions:
             raise UsageError(f"assign={assigned!r} names no partition")
-        return Wanted(places=places)
+        return Wanted(topic_partitions=topic_partitions)
     return Wanted(includes_internal=includes_internal)
 
 
@@ -214,6 +224,32 @@ def _position(given: Given, side: str) -> Position | None:
     option = f"{side}Offsets"
     text = given.text(option)
     return None if text is None else parse_position(text, option)
+
+
+def _latest(given: Given, *, is_stream: bool) -> LatestPerKey | None:
+    memory = given.size("latestPerKeyMemory")
+    tombstones = given.flag("tombstones", False)
+    if not given.flag("latestPerKey", False):
+        for name, is_given in (("tombstones", tombstones), ("latestPerKeyMemory", memory)):
+            if is_given:
+                raise UsageError(f"{name} needs latestPerKey=true")
+        return None
+    if is_stream:
+        raise UsageError(
+            "latestPerKey is for batch reads: a stream has no end up to which a record is the latest"
+        )
+    for name in ("minPartitions", "maxRecordsPerPartition"):
+        if given.text(name) is not None:
+            raise UsageError(
+                f"{name} cannot be combined with latestPerKey, which reads each partition in one task"
+            )
+    if given.flag("includeControl", False):
+        raise UsageError(
+            "control records have no keys: includeControl and latestPerKey cannot be combined"
+        )
+    if memory is not None and memory < MEMORY_BYTES_MIN:
+        raise UsageError(f"latestPerKeyMemory={memory}: at least {MEMORY_BYTES_MIN} bytes")
+    return LatestPerKey(memory_bytes=memory or MEMORY_BYTES_DEFAULT, tombstones=tombstones)
 
 
 def _is_committed(given: Given) -> bool:

@@ -97,19 +97,30 @@ def plan_scan(
     if pruning.is_nothing:
         return []
     chosen = {
-        place: source
-        for place, source in sources.items()
-        if (pruning.topics is None or place.topic in pruning.topics)
-        and pruning.partitions.holds(place.partition)
+        topic_partition: source
+        for topic_partition, source in sources.items()
+        if (pruning.topics is None or topic_partition.topic in pruning.topics)
+        and pruning.partitions.holds(topic_partition.partition)
     }
+    if options.latest is not None:
+        # A record that passes is not the newest of its key if a newer one does not pass.
+        pruning = replace(pruning, offsets=EVERYTHING.offsets, times_us=EVERYTHING.times_us)
     ends = directories.ends(chosen)
     start, end = directories.bounds(chosen, ends, among=sources)
     low, high = pruning.offsets.low, pruning.offsets.high
-    reached = {place: ends[place] for place in chosen if high is None or high >= end[place]}
+    reached = {
+        topic_partition: ends[topic_partition]
+        for topic_partition in chosen
+        if high is None or high >= end[topic_partition]
+    }
     directories.check_end(options.end, reached, end)
-    for place in chosen:
-        start[place] = start[place] if low is None else max(start[place], low)
-        end[place] = end[place] if high is None else min(end[place], high + 1)
+    for topic_partition in chosen:
+        start[topic_partition] = (
+            start[topic_partition] if low is None else max(start[topic_partition], low)
+        )
+        end[topic_partition] = (
+            end[topic_partition] if high is None else min(end[topic_partition], high + 1)
+        )
     return directories.plan(chosen, start, end, _times(pruning.times_us, lateness_ms))
 
 

@@ -42,8 +42,10 @@ class SparkBatches:
             [pa.field(name, field.type) for name, field in zip(names, schema, strict=True)]
         )
 
-    def of(self, taken: DecodedColumns, place: TopicPartition | None) -> Iterator[pa.RecordBatch]:
-        topic, partition = (None, None) if place is None else place
+    def of(
+        self, taken: DecodedColumns, topic_partition: TopicPartition | None
+    ) -> Iterator[pa.RecordBatch]:
+        topic, partition = (None, None) if topic_partition is None else topic_partition
         for batch in self._batches.of(taken, {"topic": topic, "partition": partition}):
             columns = batch.columns
             if self._headers_at is not None:

@@ -19,7 +19,8 @@ from stratalog.inspect.partition.offset_for_time import offset_for_time
 from stratalog.inspect.partition.partition_filter import EVERYTHING, PartitionFilter
 from stratalog.inspect.partition.sources import PartitionSource, find_sources
 from stratalog.inspect.range.plan import CUT_BYTES, LogRange, plan_range
-from stratalog.inspect.range.split import piece_bytes, split_ranges
+from stratalog.inspect.range.split import pack_ranges, piece_bytes, split_ranges
+from stratalog.records.layout import INT64_MAX
 from stratalog.spark.options.offsets import EARLIEST, LATEST, Kind, Offsets, Position
 from stratalog.spark.options.read_options import ReadOptions
 from stratalog.spark.read.skip_warnings import warn_of_skipped
@@ -32,7 +33,7 @@ __all__ = [
     "NO_TIMES",
     "LogDirectories",
     "TimeBounds",
-    "check_places",
+    "check_partitions",
     "file_system_for",
     "with_way_out",
 ]
@@ -91,20 +92,22 @@ class LogDirectories:
             warnings.warn(f"stratalog: {warning}", stacklevel=2)
         sources = {}
         for source in found.partitions:
-            if source.place is None:
+            if source.topic_partition is None:
                 raise UsageError(
                     f"{source.folder}: the name of a partition folder must be <topic>-<partition>"
                 )
-            if self._options.wanted.takes(source.place) or self._is_named(source):
-                sources[source.place] = source
+            if self._options.wanted.takes(source.topic_partition) or self._is_named(source):
+                sources[source.topic_partition] = source
         if found.partitions and not sources and not self._options.wanted.is_given:
             raise UnknownPartitionError(
                 f"only internal topics of Kafka's are in {', '.join(self._paths)}: subscribe names them, "
                 "includeInternal=true takes them all"
             )
-        for place in self._options.wanted.places or ():
-            if place not in sources and not may_miss:
-                raise UnknownPartitionError(f"no partition {place} in {', '.join(self._paths)}")
+        for topic_partition in self._options.wanted.topic_partitions or ():
+            if topic_partition not in sources and not may_miss:
+                raise UnknownPartitionError(
+                    f"no partition {topic_partition} in {', '.join(self._paths)}"
+                )
         return sources
 
     def _is_named(self, source: PartitionSource) -> bool:
@@ -118,8 +121,8 @@ class LogDirectories:
         committed counts."""
         is_committed = self._options.is_committed
         return {
-            place: self._cache.ends_of(source, stable=is_committed)
-            for place, source in sources.items()
+            topic_partition: self._cache.ends_of(source, stable=is_committed)
+            for topic_partition, source in sources.items()
         }
 
     def reader_end(self, ends: PartitionEnds) -> int:
@@ -135,12 +138,14 @@ class LogDirectories:
         """Where a read of what is there begins and ends. OffsetOutOfRangeError where it would begin behind
         its end. ``among`` are all partitions that the options speak of, where only some are read."""
         for position in (self._options.start, self._options.end):
-            check_places(position, sources if among is None else among)
+            check_partitions(position, sources if among is None else among)
         start = self.resolve(self._options.start, sources, ends, is_start=True)
         end = self.resolve(self._options.end, sources, ends, is_start=False)
-        for place in sources:
-            if start[place] > end[place]:
-                raise OffsetOutOfRangeError(start[place], ends[place].start, end[place])
+        for topic_partition in sources:
+            if start[topic_partition] > end[topic_partition]:
+                raise OffsetOutOfRangeError(
+                    start[topic_partition], ends[topic_partition].start, end[topic_partition]
+                )
         return start, end
 
     def resolve(
@@ -153,15 +158,17 @@ class LogDirectories:
     ) -> dict[TopicPartition, int]:
         """A position as an offset for each partition."""
         return {
-            place: self._resolve_one(position, source, place, ends[place], is_start=is_start)
-            for place, source in sources.items()
+            topic_partition: self._resolve_one(
+                position, source, topic_partition, ends[topic_partition], is_start=is_start
+            )
+            for topic_partition, source in sources.items()
         }
 
     def _resolve_one(
         self,
         position: Position,
         source: PartitionSource,
-        place: TopicPartition,
+        topic_partition: TopicPartition,
         ends: PartitionEnds,
         *,
         is_start: bool,
@@ -173,7 +180,7 @@ class LogDirectories:
             return latest
         number = position.time_ms
         if position.numbers is not None:
-            number = position.numbers[place]
+            number = position.numbers[topic_partition]
         assert number is not None
         if position.kind is Kind.OFFSETS:
             if number in (EARLIEST, LATEST):
@@ -184,7 +191,7 @@ class LogDirectories:
             return found
         if is_start and not self._options.latest_where_no_time:
             raise UsageError(
-                f"{position.option}: {place} has no record of {number} or later; "
+                f"{position.option}: {topic_partition} has no record of {number} or later; "
                 "startingOffsetsByTimestampStrategy=latest starts it at its end"
             )
         return latest
@@ -192,26 +199,26 @@ class LogDirectories:
     def warn_of_skipped(self, ends: Mapping[TopicPartition, PartitionEnds], end: Offsets) -> None:
         """Log what is left out at the end of the partitions that are read up to their end: no task meets
         it. Each is said once."""
-        for place, each in ends.items():
+        for topic_partition, each in ends.items():
             skipped = each.skipped
-            if skipped is None or end.get(place, -1) < each.end:
+            if skipped is None or end.get(topic_partition, -1) < each.end:
                 continue
             key = (skipped.path, skipped.position)
             if key not in self._warned:
                 self._warned.add(key)
-                warn_of_skipped(place, skipped)
+                warn_of_skipped(topic_partition, skipped)
 
     def check_end(
         self, position: Position, ends: Mapping[TopicPartition, PartitionEnds], end: Offsets
     ) -> None:
         """CorruptionError where a read that is to go to the end of a partition would stop at damage
         instead. Who names the offset there reads up to it."""
-        for place, each in ends.items():
-            if each.damage is None or end[place] < self.reader_end(each):
+        for topic_partition, each in ends.items():
+            if each.damage is None or end[topic_partition] < self.reader_end(each):
                 continue
             numbers = position.numbers or {}
-            if position.kind is not Kind.OFFSETS or numbers.get(place) == LATEST:
-                raise with_way_out(each.damage, place, each.end)
+            if position.kind is not Kind.OFFSETS or numbers.get(topic_partition) == LATEST:
+                raise with_way_out(each.damage, topic_partition, each.end)
 
     def _in_range(self, offset: int, ends: PartitionEnds, latest: int, *, is_start: bool) -> int:
         if ends.start <= offset <= latest:
@@ -229,16 +236,19 @@ class LogDirectories:
         end: Offsets,
         times: TimeBounds = NO_TIMES,
     ) -> list[tuple[LogRange, ...]]:
-        """The ranges from start to end, cut and packed for tasks. ``times`` bounds the records' own."""
+        """The ranges from start to end, cut and packed for tasks. ``times`` bounds the records' own. Where
+        only the newest records are wanted, a partition is not cut: all records of a key must meet."""
         options = self._options
 
         def ranges_cut_at(cut_bytes: int) -> list[LogRange]:
             return [
-                self._range(source, start[place], end[place], times, cut_bytes)
-                for place, source in sources.items()
-                if start[place] < end[place]
+                self._range(source, start[topic_partition], end[topic_partition], times, cut_bytes)
+                for topic_partition, source in sources.items()
+                if start[topic_partition] < end[topic_partition]
             ]
 
+        if options.latest is not None:
+            return pack_ranges(ranges_cut_at(INT64_MAX), split_bytes=options.split_bytes)
         ranges = ranges_cut_at(CUT_BYTES)
         wanted = piece_bytes(
             ranges,
@@ -288,27 +298,27 @@ class LogDirectories:
         """Ends that lie within so many bytes, each partition's share by how much it holds; every one that
         holds something moves by a place where it can be cut."""
         ranges = {
-            place: self._range(source, start[place], end[place])
-            for place, source in sources.items()
-            if place in end and start[place] < end[place]
+            topic_partition: self._range(source, start[topic_partition], end[topic_partition])
+            for topic_partition, source in sources.items()
+            if topic_partition in end and start[topic_partition] < end[topic_partition]
         }
         total = sum(each.size_bytes for each in ranges.values())
         if total <= bytes_max:
             return dict(end)
         limited = dict(end)
-        for place, each in ranges.items():
+        for topic_partition, each in ranges.items():
             share = max(1, bytes_max * each.size_bytes // total)
             pieces = split_ranges([each], split_bytes=share)
             if pieces:  # of what retention has emptied since, there is nothing to cut
-                limited[place] = pieces[0][-1].end
+                limited[topic_partition] = pieces[0][-1].end
         return limited
 
 
 def with_way_out(
-    damage: CorruptionError, place: TopicPartition | None, offset: int
+    damage: CorruptionError, topic_partition: TopicPartition | None, offset: int
 ) -> CorruptionError:
     """The error of a read that stops at damage, with the offset it reached and what would let it go on."""
-    where = "it" if place is None else str(place)
+    where = "it" if topic_partition is None else str(topic_partition)
     advice = [] if damage.advice is None else [damage.advice]
     advice.append(
         f"{where} cannot be read from offset {offset} on; onDamage=skip continues at the next intact batch"
@@ -316,7 +326,7 @@ def with_way_out(
     return with_advice(damage, "; ".join(advice))
 
 
-def check_places(position: Position, there: Collection[TopicPartition]) -> None:
+def check_partitions(position: Position, there: Collection[TopicPartition]) -> None:
     """A position that goes partition by partition names every one, and no other."""
     if position.numbers is None:
         return

@@ -35,7 +35,7 @@ from stratalog.spark.options.offsets import (
     parse_offsets_dict,
 )
 from stratalog.spark.read.batch_reader import RangePartition
-from stratalog.spark.read.planner import LogDirectories, check_places, with_way_out
+from stratalog.spark.read.planner import LogDirectories, check_partitions, with_way_out
 from stratalog.spark.read.task import read_ranges
 from stratalog.spark.read.triggers import backlog, limit_by_offsets, merged_start, reached_or_less
 from stratalog.spark.worker.errors import without_traceback
@@ -106,7 +106,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         directories = self._directories
         sources = directories.sources()
         ends = directories.ends(sources)
-        check_places(self._options.start, sources)
+        check_partitions(self._options.start, sources)
         start = directories.resolve(self._options.start, sources, ends, is_start=True)
         return start if self._target is None else reached_or_less(start, self._target)
 
@@ -125,7 +125,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             latest = dict(self._target)
         self._check_damage(begin)
         # A partition that is gone, or whose time is over, does not take the stream back.
-        highest = {place: max(offset, begin.get(place, 0)) for place, offset in latest.items()}
+        highest = {
+            topic_partition: max(offset, begin.get(topic_partition, 0))
+            for topic_partition, offset in latest.items()
+        }
         highest = {**begin, **highest}
         origin = merged_start(begin, self._starts_of_new(begin, highest))
         end = {**self._limited(origin, highest, limit, begin), **self._starts_of_shorter(begin)}
@@ -138,22 +141,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _check_damage(self, begin: Offsets) -> None:
         """A stream that has read all up to damage has not come to the end."""
-        for place, each in self._ends.items():
+        for topic_partition, each in self._ends.items():
             reached = self._directories.reader_end(each)
-            if each.damage is not None and begin.get(place, -1) >= reached:
-                raise with_way_out(each.damage, place, reached)
+            if each.damage is not None and begin.get(topic_partition, -1) >= reached:
+                raise with_way_out(each.damage, topic_partition, reached)
 
     def _starts_of_shorter(self, begin: Offsets) -> dict[TopicPartition, int]:
         """Where partitions begin that end before what was read of them: they were cut, or made anew. That is
         a loss; who goes on nevertheless reads them from their beginning."""
         ends = self._ends.items()
-        shorter = {place: each for place, each in ends if each.end < begin.get(place, 0)}
-        for place, each in shorter.items():
+        shorter = {
+            topic_partition: each
+            for topic_partition, each in ends
+            if each.end < begin.get(topic_partition, 0)
+        }
+        for topic_partition, each in shorter.items():
             if each.damage is not None:
-                raise with_way_out(each.damage, place, each.end)
+                raise with_way_out(each.damage, topic_partition, each.end)
             if self._options.fail_on_data_loss:
-                raise OffsetOutOfRangeError(begin[place], each.start, each.end)
-        return {place: each.start for place, each in shorter.items()}
+                raise OffsetOutOfRangeError(begin[topic_partition], each.start, each.end)
+        return {topic_partition: each.start for topic_partition, each in shorter.items()}
 
     def _sources(self) -> dict[TopicPartition, PartitionSource]:
         """What there is to read now. A partition may be gone for good where losses are borne."""
@@ -188,12 +195,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _starts_of_new(self, begin: Offsets, highest: Offsets) -> dict[TopicPartition, int]:
         """Partitions that came after the query began are read from their beginning."""
-        new = [place for place in highest if place not in begin]
+        new = [topic_partition for topic_partition in highest if topic_partition not in begin]
         if not new:
             return {}
         sources = self._sources()
-        ends = self._directories.ends({place: sources[place] for place in new if place in sources})
-        return {place: min(each.start, highest[place]) for place, each in ends.items()}
+        ends = self._directories.ends(
+            {
+                topic_partition: sources[topic_partition]
+                for topic_partition in new
+                if topic_partition in sources
+            }
+        )
+        return {
+            topic_partition: min(each.start, highest[topic_partition])
+            for topic_partition, each in ends.items()
+        }
 
     @without_traceback
     def reportLatestOffset(self) -> _Json:  # noqa: N802
@@ -207,19 +223,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         directories = self._directories
         sources = self._sources()
         self._check_there(begin, stop, sources)
-        sources = {place: source for place, source in sources.items() if place in stop}
+        sources = {
+            topic_partition: source
+            for topic_partition, source in sources.items()
+            if topic_partition in stop
+        }
         ends = directories.ends(sources)
         self._check_new(begin, ends)
-        begin = merged_start(begin, {place: ends[place].start for place in sources})
+        begin = merged_start(
+            begin, {topic_partition: ends[topic_partition].start for topic_partition in sources}
+        )
         first: dict[TopicPartition, int] = {}
         last: dict[TopicPartition, int] = {}
-        for place in sources:
+        for topic_partition in sources:
             # A start behind the end: a partition that begins anew.
-            first[place] = min(begin[place], stop[place])
-            last[place] = stop[place]
-            if first[place] < last[place]:
-                first[place] = self._kept(first[place], last[place], ends[place])
-                last[place] = min(last[place], ends[place].end)
+            first[topic_partition] = min(begin[topic_partition], stop[topic_partition])
+            last[topic_partition] = stop[topic_partition]
+            if first[topic_partition] < last[topic_partition]:
+                first[topic_partition] = self._kept(
+                    first[topic_partition], last[topic_partition], ends[topic_partition]
+                )
+                last[topic_partition] = min(last[topic_partition], ends[topic_partition].end)
         directories.warn_of_skipped(ends, last)
         return [RangePartition(each) for each in directories.plan(sources, first, last)]
 
@@ -233,8 +257,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _check_new(self, begin: Offsets, ends: Mapping[TopicPartition, PartitionEnds]) -> None:
         """A partition that came later begins at 0, or part of it went before it was read."""
-        for place, each in ends.items():
-            if place not in begin and each.start > 0 and self._options.fail_on_data_loss:
+        for topic_partition, each in ends.items():
+            if topic_partition not in begin and each.start > 0 and self._options.fail_on_data_loss:
                 raise OffsetOutOfRangeError(0, each.start, each.end)
 
     def _kept(self, first: int, last: int, ends: PartitionEnds) -> int:
@@ -270,7 +294,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = self._options.end
         if with_end_time and end.kind is Kind.TIME:
             return directories.resolve(end, sources, self._ends, is_start=False)
-        return {place: directories.reader_end(each) for place, each in self._ends.items()}
+        return {
+            topic_partition: directories.reader_end(each)
+            for topic_partition, each in self._ends.items()
+        }
 
     def _look(self) -> dict[TopicPartition, PartitionSource]:
         """What there is to read, and where it ends now."""

@@ -13,7 +13,10 @@ __all__ = ["backlog", "limit_by_offsets", "merged_start", "reached_or_less"]
 
 def backlog(start: Offsets, end: Offsets) -> int:
     """How many offsets lie between."""
-    return sum(max(0, offset - start.get(place, offset)) for place, offset in end.items())
+    return sum(
+        max(0, offset - start.get(topic_partition, offset))
+        for topic_partition, offset in end.items()
+    )
 
 
 def limit_by_offsets(start: Offsets, end: Offsets, offsets_max: int) -> dict[TopicPartition, int]:
@@ -23,11 +26,11 @@ def limit_by_offsets(start: Offsets, end: Offsets, offsets_max: int) -> dict[Top
     if total <= offsets_max:
         return dict(end)
     limited = {}
-    for place, offset in end.items():
-        begin = start.get(place, offset)
+    for topic_partition, offset in end.items():
+        begin = start.get(topic_partition, offset)
         share = offsets_max * (max(0, offset - begin) / total)
         step = math.ceil(share) if share < 1 else math.floor(share)
-        limited[place] = min(begin + step, offset)
+        limited[topic_partition] = min(begin + step, offset)
     return limited
 
 
@@ -42,5 +45,7 @@ def merged_start(
 def reached_or_less(offsets: Offsets, highest: Offsets) -> dict[TopicPartition, int]:
     """Offsets that go nowhere beyond ``highest``; partitions that it does not know do not count."""
     return {
-        place: min(offset, highest[place]) for place, offset in offsets.items() if place in highest
+        topic_partition: min(offset, highest[topic_partition])
+        for topic_partition, offset in offsets.items()
+        if topic_partition in highest
     }

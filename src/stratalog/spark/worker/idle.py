@@ -53,10 +53,10 @@ def exit_quietly_when_closed() -> None:
     has no such functions, do nothing."""
     if not os.environ.get(_REUSED):
         return
-    for place in _FIRST_READS:
-        _wrap(*place, _ending_at_eof)
-    for place in _REPORTS:
-        _wrap(*place, _ending_when_refused)
+    for function in _FIRST_READS:
+        _wrap(*function, _ending_at_eof)
+    for function in _REPORTS:
+        _wrap(*function, _ending_when_refused)
 
 
 def _wrap(module: str, owner: str, name: str, wrapped: Callable[[_Function], _Function]) -> None:

@@ -92,7 +92,7 @@ class StreamInput:
                 "paths": self.paths,
                 "topics": wanted.topics,
                 "pattern": wanted.pattern,
-                "places": wanted.places,
+                "topic_partitions": wanted.topic_partitions,
                 "includes_internal": wanted.includes_internal,
             }
         )
@@ -101,19 +101,21 @@ class StreamInput:
     def decoded(cls, text: str) -> StreamInput:
         """ValueError where it is not a whole note."""
         found = json.loads(text)
-        topics, places = found["topics"], found["places"]
+        topics, topic_partitions = found["topics"], found["topic_partitions"]
         wanted = Wanted(
             None if topics is None else tuple(topics),
             found["pattern"],
-            None if places is None else tuple(TopicPartition(*place) for place in places),
+            None
+            if topic_partitions is None
+            else tuple(TopicPartition(*topic_partition) for topic_partition in topic_partitions),
             found["includes_internal"],
         )
         return cls(tuple(found["paths"]), wanted)
 
 
 def _is_of(topic: str, folder: str) -> bool:
-    place = parse_partition_dir(os.path.basename(folder))
-    return place is not None and place.topic == topic
+    topic_partition = parse_partition_dir(os.path.basename(folder))
+    return topic_partition is not None and topic_partition.topic == topic
 
 
 def note_input(options: ReadOptions) -> None:
@@ -161,7 +163,7 @@ def refuse_loop(root: str, topic: str) -> None:
 
 
 def _chosen_by(wanted: Wanted) -> str:
-    if wanted.places is not None:
+    if wanted.topic_partitions is not None:
         return "assign"
     return "subscribe" if wanted.topics is not None else "subscribePattern"
 

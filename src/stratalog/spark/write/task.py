@@ -74,8 +74,10 @@ def stage_rows(
     try:
         for gathered in _gathered(batches, options.stage_bytes):
             now_ms = SYSTEM_CLOCK.now_ms()
-            for place, order in groups.of(gathered):
-                encoder.append(place, rows_of(gathered, default_timestamp=now_ms, order=order))
+            for topic_partition, order in groups.of(gathered):
+                encoder.append(
+                    topic_partition, rows_of(gathered, default_timestamp=now_ms, order=order)
+                )
         return writer.finish()
     except BaseException:
         writer.abandon()
@@ -120,19 +122,19 @@ class _Encoder:
         )
         self._builders: dict[str, BatchBuilder] = {}
 
-    def append(self, place: TopicPartition, rows: kernel.Rows) -> None:
-        builder = self._builders.get(place.topic)
+    def append(self, topic_partition: TopicPartition, rows: kernel.Rows) -> None:
+        builder = self._builders.get(topic_partition.topic)
         if builder is None:
-            self._plan.check_topic(place.topic)
+            self._plan.check_topic(topic_partition.topic)
             if self._on_topic is not None:
-                self._on_topic(place.topic)
-            sizes = fit_sizes(self._configs[place.topic], self._options)
+                self._on_topic(topic_partition.topic)
+            sizes = fit_sizes(self._configs[topic_partition.topic], self._options)
             builder = BatchBuilder(replace(self._options, batch_bytes=sizes.batch_bytes))
-            self._builders[place.topic] = builder
+            self._builders[topic_partition.topic] = builder
         row = 0
         while row < rows.count:
             row = builder.append(rows, row=row, out_bytes_max=_OUT_BYTES)
-            self._writer.append(place, builder.out)
+            self._writer.append(topic_partition, builder.out)
             builder.out.clear()
             builder.next_offset = 0
 

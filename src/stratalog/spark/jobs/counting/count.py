@@ -49,11 +49,11 @@ def count(
     )
     rows = []
     for each in counted:
-        place, sums = each.count.source.place, tally(each.count.segments)
+        topic_partition, sums = each.count.source.topic_partition, tally(each.count.segments)
         rows.append(
             (
-                None if place is None else place.topic,
-                None if place is None else place.partition,
+                None if topic_partition is None else topic_partition.topic,
+                None if topic_partition is None else topic_partition.partition,
                 sums.segments,
                 sums.records,
                 sums.control_records,

@@ -79,12 +79,12 @@ def stat(
 def row_of(counted: CountedLog) -> dict[str, Any]:
     """A partition as a row: the columns above."""
     count, stats = counted.count, counted.stats
-    place, sums = count.source.place, tally(count.segments, count.unread_files)
+    topic_partition, sums = count.source.topic_partition, tally(count.segments, count.unread_files)
     batches = sum(stats.codecs.values())
     records = sums.records + sums.control_records
     return {
-        "topic": None if place is None else place.topic,
-        "partition": None if place is None else place.partition,
+        "topic": None if topic_partition is None else topic_partition.topic,
+        "partition": None if topic_partition is None else topic_partition.partition,
         "segments": sums.segments,
         "records": sums.records,
         "control_records": sums.control_records,

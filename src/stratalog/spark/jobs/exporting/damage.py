@@ -83,7 +83,7 @@ def find_damage(
         pack(sized, lambda each: each.size_bytes, size),
         name="find damage",
     )
-    return {place: skipped for answer in answers for place, skipped in answer}
+    return {topic_partition: skipped for answer in answers for topic_partition, skipped in answer}
 
 
 def _damage_of(
@@ -100,6 +100,6 @@ def _damage_of(
         )
         for _ in reader.read(each.source):
             pass
-        if reader.skipped and each.source.place is not None:
-            found.append((each.source.place, tuple(reader.skipped)))
+        if reader.skipped and each.source.topic_partition is not None:
+            found.append((each.source.topic_partition, tuple(reader.skipped)))
     return found

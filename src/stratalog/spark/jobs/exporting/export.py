@@ -191,7 +191,7 @@ def _export(
     on_plan: Progress | None,
 ) -> ExportReport:
     target, plan = chosen.target(to), chosen.plan(logs)
-    _check_places(target, plan, chosen)
+    _check_partitions(target, plan, chosen)
     with in_plain_words():
         before: dict[TopicPartition, int] = {}
         if chosen.checkpoint is not None:
@@ -218,7 +218,7 @@ def _export(
         return replace(report, warnings=tuple(losses), left_out=left_out, is_skipping=True)
 
 
-def _check_places(target: Target, plan: ExportPlan, chosen: ExportOptions) -> None:
+def _check_partitions(target: Target, plan: ExportPlan, chosen: ExportOptions) -> None:
     """UsageError if the target or the checkpoint lies within the logs, or if the target holds other data."""
     if chosen.checkpoint is not None:
         refuse_within(chosen.checkpoint, plan.log_directories, "the checkpoint")
@@ -278,22 +278,25 @@ class _Run:
         except StratalogError:
             # An offset that is wrong is noticed by the batch after it: what lies before cannot be trusted.
             report = self._write(self.plan.without(damage))
-            damage = {place: self._all_from_start(place, damage[place]) for place in damage}
+            damage = {
+                topic_partition: self._all_from_start(topic_partition, damage[topic_partition])
+                for topic_partition in damage
+            }
         return replace(report, left_out=_all_of(damage))
 
     def damage_after(self, before: Mapping[TopicPartition, int]) -> tuple[SkippedDamage, ...]:
         """Return the damage that a run which has come so far before still has ahead."""
         return tuple(
             each
-            for place, skipped in self.find_damage().items()
+            for topic_partition, skipped in self.find_damage().items()
             for each in skipped
-            if each.resume_offset is None or each.resume_offset > before.get(place, 0)
+            if each.resume_offset is None or each.resume_offset > before.get(topic_partition, 0)
         )
 
     def _all_from_start(
-        self, place: TopicPartition, skipped: tuple[SkippedDamage, ...]
+        self, topic_partition: TopicPartition, skipped: tuple[SkippedDamage, ...]
     ) -> tuple[SkippedDamage, ...]:
-        return (replace(skipped[0], start_offset=self.plan.starts[place]), *skipped[1:])
+        return (replace(skipped[0], start_offset=self.plan.starts[topic_partition]), *skipped[1:])
 
     def find_damage(self) -> Damage:
         return find_damage(self.spark, self.plan.logs, list(self.plan.sources.values()))
@@ -325,7 +328,10 @@ def _export_all(
     # Both ends are said, so that the report is true of a log that grows meanwhile.
     options = {**plan.options, "startingOffsets": _as_json(plan.starts)}
     # Not of one that is damaged: that it goes no further is for the read to say, if it is to go so far.
-    ends = {place: LATEST if place in plan.damaged else end for place, end in plan.ends.items()}
+    ends = {
+        topic_partition: LATEST if topic_partition in plan.damaged else end
+        for topic_partition, end in plan.ends.items()
+    }
     options["endingOffsets"] = _as_json(ends)
     given = options.pop("paths")
     read = scan(spark, json.loads(given), where=where, columns=SOURCE_COLUMNS, options=options)

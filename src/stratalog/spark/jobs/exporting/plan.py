@@ -82,31 +82,37 @@ class ExportPlan:
     def up_to(self, damage: Damage) -> ExportPlan:
         """The same plan, with every partition read up to its first damage."""
         ends = dict(self.ends)
-        for place, skipped in damage.items():
-            ends[place] = max(self.starts[place], min(ends[place], skipped[0].start_offset))
+        for topic_partition, skipped in damage.items():
+            ends[topic_partition] = max(
+                self.starts[topic_partition], min(ends[topic_partition], skipped[0].start_offset)
+            )
         return replace(self, ends=ends, damaged=frozenset())
 
     def without(self, damage: Damage) -> ExportPlan:
         """The same plan, with nothing of the partitions that are damaged."""
         ends = {
-            place: self.starts[place] if place in damage else end
-            for place, end in self.ends.items()
+            topic_partition: self.starts[topic_partition] if topic_partition in damage else end
+            for topic_partition, end in self.ends.items()
         }
         return replace(self, ends=ends, damaged=frozenset())
 
     def losses(self, before: Mapping[TopicPartition, int]) -> list[str]:
         """What a run that has come so far before will not find any more: sentences."""
         lost = []
-        for place, start in self.starts.items():
+        for topic_partition, start in self.starts.items():
             # What came after the first run is new from its beginning on.
-            reached, end = before.get(place, 0 if before else start), self.log_ends[place]
+            reached, end = (
+                before.get(topic_partition, 0 if before else start),
+                self.log_ends[topic_partition],
+            )
             if reached < start:
                 lost.append(
-                    f"{place}: offsets {reached} to {start - 1} were deleted before they were exported"
+                    f"{topic_partition}: offsets {reached} to {start - 1} were deleted before they "
+                    "were exported"
                 )
-            elif reached > end and place not in self.damaged:
+            elif reached > end and topic_partition not in self.damaged:
                 lost.append(
-                    f"{place} ends at {end}, and was exported up to {reached}: "
+                    f"{topic_partition} ends at {end}, and was exported up to {reached}: "
                     "the log was truncated or recreated"
                 )
         return lost
@@ -114,16 +120,18 @@ class ExportPlan:
     def rows(self, before: Mapping[TopicPartition, int]) -> tuple[ExportedPartition, ...]:
         files = self.logs.file_system
         rows = []
-        for place, source in self.sources.items():
-            reached = before.get(place, 0)
-            if reached > self.log_ends[place] and place not in self.damaged:
+        for topic_partition, source in self.sources.items():
+            reached = before.get(topic_partition, 0)
+            if reached > self.log_ends[topic_partition] and topic_partition not in self.damaged:
                 reached = 0  # a log that was made anew is read from its beginning
-            start = min(max(reached, self.starts[place]), self.ends[place])
+            start = min(max(reached, self.starts[topic_partition]), self.ends[topic_partition])
             size = 0
-            if start < self.ends[place]:
-                end = self.ends[place]
+            if start < self.ends[topic_partition]:
+                end = self.ends[topic_partition]
                 size = plan_range(source, start, end, files, cache=self.cache).size_bytes
-            rows.append(ExportedPartition(*place, start, self.ends[place], size))
+            rows.append(
+                ExportedPartition(*topic_partition, start, self.ends[topic_partition], size)
+            )
         return tuple(rows)
 
 
@@ -136,18 +144,24 @@ def plan_export(
     on_damage: OnDamagedBatch,
 ) -> ExportPlan:
     found = logs.sources(topics, partitions)
-    sources = {each.place: each for each in found.partitions if each.place is not None}
+    sources = {
+        each.topic_partition: each for each in found.partitions if each.topic_partition is not None
+    }
     if len(sources) < len(found.partitions):
         raise UsageError(
             "export needs log directories or partition folders: name log directories, or partitions' folders"
         )
     named = {p.topic for p, each in sources.items() if each.folder in (*logs.given, *logs.absolute)}
     pattern = topics_pattern(topics, named)
-    sources = {place: each for place, each in sources.items() if re.search(pattern, place.topic)}
+    sources = {
+        topic_partition: each
+        for topic_partition, each in sources.items()
+        if re.search(pattern, topic_partition.topic)
+    }
     if found.partitions and not sources:
         raise UnknownPartitionError(
             "only internal topics of Kafka's are here: an export takes them by name, as in "
-            f"topics={found.partitions[0].place.topic!r}"  # type: ignore[union-attr]  # each has one
+            f"topics={found.partitions[0].topic_partition.topic!r}"  # type: ignore[union-attr]  # each has one
         )
     options = {f"fs.{name}": value for name, value in logs.store.items()}
     options["paths"] = json.dumps(list(logs.absolute))
@@ -158,25 +172,30 @@ def plan_export(
     options["onDamage"] = on_damage.value
     if partitions is not None:
         assigned: dict[str, list[int]] = {}
-        for place in sorted(sources):
-            assigned.setdefault(place.topic, []).append(place.partition)
+        for topic_partition in sorted(sources):
+            assigned.setdefault(topic_partition.topic, []).append(topic_partition.partition)
         options["assign"] = json.dumps(assigned)
     else:
         options["subscribePattern"] = pattern
         options["includeInternal"] = "true"  # where the pattern takes them
     cache = EndsCache(logs.file_system, skips_damage=on_damage is OnDamagedBatch.SKIP)
-    ends = {place: cache.ends_of(source, stable=committed) for place, source in sources.items()}
+    ends = {
+        topic_partition: cache.ends_of(source, stable=committed)
+        for topic_partition, source in sources.items()
+    }
     reached = {
-        place: each.end if each.stable is None else min(each.end, each.stable)
-        for place, each in ends.items()
+        topic_partition: each.end if each.stable is None else min(each.end, each.stable)
+        for topic_partition, each in ends.items()
     }
     return ExportPlan(
         logs,
         options,
         sources,
         reached,
-        {place: each.start for place, each in ends.items()},
-        frozenset(place for place, each in ends.items() if each.damage is not None),
-        {place: each.end for place, each in ends.items()},
+        {topic_partition: each.start for topic_partition, each in ends.items()},
+        frozenset(
+            topic_partition for topic_partition, each in ends.items() if each.damage is not None
+        ),
+        {topic_partition: each.end for topic_partition, each in ends.items()},
         cache,
     )

@@ -70,13 +70,16 @@ class ExportStream:
             self._target.format,
             tuple(
                 ExportedPartition(
-                    *place,
+                    *topic_partition,
                     # One that is gone has nothing to be read any more.
-                    starts[place].start_offset if place in starts else end,
-                    max(end, starts[place].start_offset if place in starts else end),
-                    starts[place].size_bytes if place in starts else 0,
+                    starts[topic_partition].start_offset if topic_partition in starts else end,
+                    max(
+                        end,
+                        starts[topic_partition].start_offset if topic_partition in starts else end,
+                    ),
+                    starts[topic_partition].size_bytes if topic_partition in starts else 0,
                 )
-                for place, end in sorted(reached.items())
+                for topic_partition, end in sorted(reached.items())
             ),
             sum(map(_records_written, self._seen.values())),
             sum(1 for each in self._seen.values() if _records_written(each)),
@@ -126,9 +129,9 @@ class ExportStream:
     def _bytes_done(self, starts: Mapping[TopicPartition, ExportedPartition], total: int) -> int:
         wanted = sum(each.end_offset - each.start_offset for each in starts.values())
         done = sum(
-            max(0, end - starts[place].start_offset)
-            for place, end in self._reached().items()
-            if place in starts
+            max(0, end - starts[topic_partition].start_offset)
+            for topic_partition, end in self._reached().items()
+            if topic_partition in starts
         )
         return total * min(done, wanted) // wanted if wanted else total
 

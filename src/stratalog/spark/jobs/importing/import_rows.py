@@ -193,7 +193,9 @@ def _report(
 
 
 def _span(span: CommittedSpan) -> ImportedPartition:
-    return ImportedPartition(*span.place, span.records, span.first_offset, span.last_offset)
+    return ImportedPartition(
+        *span.topic_partition, span.records, span.first_offset, span.last_offset
+    )
 
 
 def _counts(records: DataFrame, topic: str | None) -> tuple[ImportedPartition, ...]:

@@ -117,7 +117,7 @@ def mirror(
         if each.refused is not None:
             tell(each.refused, on_error)
     return MirrorReport(
-        tuple(job.row(each, copied.get(each.place)) for each in planned),
+        tuple(job.row(each, copied.get(each.topic_partition)) for each in planned),
         tuple(job.missing),
         warnings=job.warnings,
     )
@@ -143,13 +143,13 @@ class _MirrorJob:
         self.warnings = found.warnings
         planned = []
         for source in found.partitions:
-            place = self._checked(source)
-            planned.append(self._plan_one(source, place))
+            topic_partition = self._checked(source)
+            planned.append(self._plan_one(source, topic_partition))
         self._plan_topics(planned)
         return planned
 
     def _checked(self, source: PartitionSource) -> TopicPartition:
-        if source.place is None or not source.is_listed:
+        if source.topic_partition is None or not source.is_listed:
             raise UsageError(
                 f"{source.folder or '.'} is not a partition folder: a mirror copies partitions; "
                 "name them or their log directory"
@@ -164,32 +164,35 @@ class _MirrorJob:
             if root == os.path.realpath(self._target):
                 raise UsageError(f"{self._target} cannot be a mirror of itself")
             refuse_within(self._target, [root], "the copy")
-        return source.place
+        return source.topic_partition
 
-    def _plan_one(self, source: PartitionSource, place: TopicPartition) -> PartitionToCopy:
+    def _plan_one(
+        self, source: PartitionSource, topic_partition: TopicPartition
+    ) -> PartitionToCopy:
         ends = partition_ends(source, self._files)
-        folder = os.path.join(self._target, partition_dir_name(place))
-        there = ends_of_folder(folder, place)
+        folder = os.path.join(self._target, partition_dir_name(topic_partition))
+        there = ends_of_folder(folder, topic_partition)
         start = max(there.end, ends.start)
-        self._starts[place] = start
-        self._ends_there[place] = there.end
+        self._starts[topic_partition] = start
+        self._ends_there[topic_partition] = there.end
         if there.end > ends.end:
             self._warn(
-                f"{place} ends at {there.end} in {self._target} and at {ends.end} in the source: "
+                f"{topic_partition} ends at {there.end} in {self._target} and at {ends.end} in the source: "
                 "nothing is copied until the source is longer"
             )
         if there.start < there.end < ends.start and not self._allow_loss:
-            lost = f"{place}: offsets {there.end} to {ends.start - 1} were deleted before they were copied"
-            self.losses += (f"{lost}; allow_loss=True continues without them",)
+            deleted = f"{topic_partition}: offsets {there.end} to {ends.start - 1} were deleted"
+            advice = "allow_loss=True continues without them"
+            self.losses += (f"{deleted} before they were copied; {advice}",)
         size = 0
         if start < ends.end:
             size = plan_range(source, start, ends.end, self._files).size_bytes
-        return PartitionToCopy(source, place, ends.end, size, ends.damage)
+        return PartitionToCopy(source, topic_partition, ends.end, size, ends.damage)
 
     def _plan_topics(self, planned: Sequence[PartitionToCopy]) -> None:
         wanted: dict[str, set[int]] = {}
         for each in planned:
-            wanted.setdefault(each.place.topic, set()).add(each.place.partition)
+            wanted.setdefault(each.topic_partition.topic, set()).add(each.topic_partition.partition)
         for topic, numbers in wanted.items():
             gone = [n for n in sorted(numbers) if not os.path.isdir(self._folder(topic, n))]
             if not gone:
@@ -218,7 +221,7 @@ class _MirrorJob:
     def is_behind(self, each: PartitionToCopy) -> bool:
         """Whether the copy ends before the source, also where nothing is left to copy: then it lacks the
         end."""
-        return self._ends_there[each.place] < each.end
+        return self._ends_there[each.topic_partition] < each.end
 
     def create_topics(self) -> None:
         wait_for_lock(self._target, timeout_s=_LOCK_SECONDS)
@@ -239,7 +242,7 @@ class _MirrorJob:
         size = part_size(total, cores_of(spark), _TASKS_PER_CORE)
         tasks = pack(work, lambda each: each.size_bytes, size)
         mirroring = Mirroring(self._logs, self._target, allow_loss=self._allow_loss)
-        folders = [self._folder(*each.place) for each in work]
+        folders = [self._folder(*each.topic_partition) for each in work]
         before = 0 if progress is None else _bytes_in(folders)
 
         def tick() -> None:
@@ -248,22 +251,22 @@ class _MirrorJob:
 
         with in_plain_words(), ticking(tick):
             answers = run_tasks(spark, partial(copy_partitions, mirroring), tasks, name="mirror")
-        return {each.place: each for answer in answers for each in answer}
+        return {each.topic_partition: each for answer in answers for each in answer}
 
     def planned_row(self, each: PartitionToCopy) -> MirroredPartition:
         """A partition with what would be copied of it."""
-        start = self._starts[each.place]
+        start = self._starts[each.topic_partition]
         return MirroredPartition(
-            *each.place, start, max(each.end, start), None, None, each.size_bytes
+            *each.topic_partition, start, max(each.end, start), None, None, each.size_bytes
         )
 
     def row(self, each: PartitionToCopy, copied: Copied | None) -> MirroredPartition:
         """A partition with what was copied of it."""
         if copied is None or copied.start_offset is None or copied.end_offset is None:
-            end = self._ends_there[each.place]
-            return MirroredPartition(*each.place, end, end, 0, 0, 0)
+            end = self._ends_there[each.topic_partition]
+            return MirroredPartition(*each.topic_partition, end, end, 0, 0, 0)
         return MirroredPartition(
-            *each.place,
+            *each.topic_partition,
             copied.start_offset,
             copied.end_offset,
             copied.records,

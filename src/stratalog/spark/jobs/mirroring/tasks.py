@@ -72,7 +72,7 @@ class PartitionToCopy:
     what the source goes on with there, where that is not its end: it is told when all before it is copied."""
 
     source: PartitionSource
-    place: TopicPartition
+    topic_partition: TopicPartition
     end: int
     size_bytes: int
     damage: CorruptionError | None = None
@@ -82,7 +82,7 @@ class PartitionToCopy:
 class Copied:
     """What was copied of one partition; ``refused`` is why it was not all."""
 
-    place: TopicPartition
+    topic_partition: TopicPartition
     start_offset: int | None = None
     end_offset: int | None = None
     records: int = 0
@@ -143,11 +143,11 @@ class _Follower:
         self._mirroring = mirroring
         self._item = item
         self._files = files
-        self._folder = os.path.join(mirroring.target, partition_dir_name(item.place))
+        self._folder = os.path.join(mirroring.target, partition_dir_name(item.topic_partition))
         self._view: LogView | None = None
         self._damage: CorruptionError | None = None
         self._idle_rounds = 0
-        self.copied = Copied(item.place)
+        self.copied = Copied(item.topic_partition)
         self.is_done = False
 
     def next_regions(self, bytes_max: int) -> list[_Region]:
@@ -160,7 +160,7 @@ class _Follower:
 
     def _next_regions(self, bytes_max: int) -> list[_Region]:
         view = self._source_view()
-        target = ends_of_folder(self._folder, self._item.place)
+        target = ends_of_folder(self._folder, self._item.topic_partition)
         offset = target.end
         if offset >= self._item.end:
             if self._item.damage is not None:
@@ -170,8 +170,8 @@ class _Follower:
         if offset < view.log_start:
             if target.start < target.end and not self._mirroring.allow_loss:
                 raise UsageError(
-                    f"{self._item.place}: offsets {offset} to {view.log_start - 1} were deleted from "
-                    "the source before they were copied; allow_loss=True continues without them"
+                    f"{self._item.topic_partition}: offsets {offset} to {view.log_start - 1} were deleted "
+                    "from the source before they were copied; allow_loss=True continues without them"
                 )
             offset = view.log_start
         self._idle_rounds += 1
@@ -258,7 +258,7 @@ class _Follower:
         if self.copied.refused is not None:
             return
         try:
-            log = logs.partition(*self._item.place)
+            log = logs.partition(*self._item.topic_partition)
             if log.log_end == region.follows:
                 if region.data:
                     self._append(log, region)
@@ -267,7 +267,7 @@ class _Follower:
                     self.copied.start_offset = self.copied.end_offset = region.next_offset
                 self._idle_rounds = 0
         except UnknownPartitionError:
-            name = partition_dir_name(self._item.place)
+            name = partition_dir_name(self._item.topic_partition)
             self.refuse(
                 UsageError(
                     f"{self._folder} is gone, while other partitions of its topic are there: bring it "
@@ -277,8 +277,8 @@ class _Follower:
         except OffsetOrderError:
             self.refuse(
                 UsageError(
-                    f"{self._item.place} ends at {region.follows} in {self._mirroring.target}, in the "
-                    "middle of a batch of the source: it is not a copy; mirror into another directory"
+                    f"{self._item.topic_partition} ends at {region.follows} in {self._mirroring.target}, in "
+                    "the middle of a batch of the source: it is not a copy; mirror into another directory"
                 )
             )
         except StratalogError as error:
@@ -309,8 +309,9 @@ class _Follower:
         last = log.log_end - 1
         if is_another_history(log.view, self._source_view(), last):
             raise UsageError(
-                f"{self._item.place} has another batch up to offset {last} in {self._mirroring.target} "
-                "than in the source: the target is not a copy of the source; mirror into another directory"
+                f"{self._item.topic_partition} has another batch up to offset {last} in "
+                f"{self._mirroring.target} than in the source: the target is not a copy of the "
+                "source; mirror into another directory"
             )
 
     def refuse(self, error: StratalogError) -> None:
@@ -318,10 +319,12 @@ class _Follower:
         self.is_done = True
 
 
-def ends_of_folder(folder: str, place: TopicPartition) -> PartitionEnds:
+def ends_of_folder(folder: str, topic_partition: TopicPartition) -> PartitionEnds:
     """Where a partition of the target begins and ends, without its lock."""
     files = OsFileSystem()
-    there = PartitionSource(folder=folder, place=place, segments=(), is_listed=True)
+    there = PartitionSource(
+        folder=folder, topic_partition=topic_partition, segments=(), is_listed=True
+    )
     return partition_ends(relisted(there, files), files)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from stratalog.types import Progress
 
-__all__ = ["cores_of", "run_tasks"]
+__all__ = ["context_of", "cores_of", "run_tasks"]
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -29,7 +29,7 @@ Answer = TypeVar("Answer")
 
 def cores_of(spark: SparkSession) -> int:
     """Return how many tasks run at once; a guess where only the cluster's own driver knows."""
-    context = _context(spark)
+    context = context_of(spark)
     return 8 if context is None else max(1, int(context.defaultParallelism))
 
 
@@ -46,7 +46,7 @@ def run_tasks(
     can import. ``progress`` is called with how many of ``total_bytes`` are done."""
     if not items:
         return []
-    context = _context(spark)
+    context = context_of(spark)
     if context is None:
         return _run_by_frame(spark, work, items)
     group = f"stratalog-{uuid.uuid4()}"
@@ -56,7 +56,7 @@ def run_tasks(
         )
 
 
-def _context(spark: SparkSession) -> Any:
+def context_of(spark: SparkSession) -> Any:
     """The context of a session of this process. A session of Spark Connect has none."""
     from pyspark.sql.utils import is_remote
 

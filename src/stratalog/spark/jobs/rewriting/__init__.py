@@ -1,0 +1,1 @@
+"""The jobs ``compact``, ``erase``, ``recompress`` and ``upgrade``: rewrite logs that outgrow one machine."""
