@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import stratalog
+from bench.cases_clean import MIB, UPDATES, keyed_rows
 from bench.harness import Bar, Setup, Workload, case
 from bench.logs import calm
 from bench.spark_world import VALUE_SIZE, World, noop, world, write_topic
+from stratalog.records.builder import BatchBuilder, BatchOptions
 from stratalog.spark.options.columns import DEFAULT_NAMES
 from stratalog.spark.options.read_options import ReadOptions
 from stratalog.spark.pushdown.pruning import EVERYTHING
@@ -280,6 +284,73 @@ def verify_on_cores(setup: Setup) -> Workload:
 
     warm(run)
     return Workload(ours=run, peer=on_one_core)
+
+
+def write_updates(folder: Path, size: int) -> str:
+    """A log directory with a compacted topic of one partition: values of 1 KiB, ten updates of each key."""
+    path = str(folder)
+    value_size = 1024
+    with stratalog.open(path) as logs:
+        segment_bytes = max(size // 16, MIB)
+        logs.create("t", 1, {"internal.segment.bytes": segment_bytes, "cleanup.policy": "compact"})
+        log = logs.partition("t")
+        count = min(size, 4 * MIB) // value_size
+        keys = max(size // value_size // UPDATES, 1)
+        for seed in range(max(size // (count * value_size), 1)):
+            builder = BatchBuilder(BatchOptions(batch_bytes=16384), next_offset=log.log_end)
+            builder.append(keyed_rows(count, keys, value_size, seed, text=False))
+            log.append_as_follower(bytes(builder.out))
+        log.roll()
+    return path
+
+
+def copy_of(path: str, copy: Path) -> str:
+    """A copy whose sealed segments are second names of the same files: a rewrite changes none of them."""
+    shutil.rmtree(copy, ignore_errors=True)
+
+    def link_or_copy(source: str, target: str) -> None:
+        is_data = source.endswith(".log") and Path(source).stat().st_size
+        (os.link if is_data else shutil.copy2)(source, target)
+
+    return str(shutil.copytree(path, copy, copy_function=link_or_copy))
+
+
+@case(
+    "spark-compact-cores",
+    work="compaction of 1 GiB, 1 KiB values, 10 updates per key, on two cores",
+    unit="s",
+    peer="the same session on one of them",
+    bar=Bar(ratio=1.6),
+    pinned=False,
+    rounds_max=3,
+)
+def compact_on_cores(setup: Setup) -> Workload:
+    from stratalog.spark.jobs.rewriting.verbs import compact
+
+    here = world(setup)
+    path = write_updates(setup.folder / "updates", setup.scaled(GIB))
+    copy = setup.folder / "updates-copy"
+
+    def run() -> None:
+        report = compact(here.spark, str(copy), topics="t", write=True)
+        assert report.bytes_after < report.bytes_before // 5, report
+
+    def on_one_core() -> None:
+        before = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {0})
+        try:
+            with here.cores({0}):
+                run()
+        finally:
+            os.sched_setaffinity(0, before)
+
+    def again() -> None:
+        copy_of(path, copy)
+
+    for _ in range(_WARM_CALLS):
+        again()
+        run()
+    return Workload(ours=run, peer=on_one_core, before=again)
 
 
 @case(

@@ -75,6 +75,34 @@ def write_log(
     return path, builder.next_offset
 
 
+def write_keyed_log(
+    folder: Path, records: int, *, keys: int, value_size: int, codec: Codec = Codec.NONE
+) -> Path:
+    """A segment file with so many records, each of a 12-byte key that is drawn at random, in batches of
+    about 150."""
+    partition = folder / "keyed-0"
+    partition.mkdir(parents=True, exist_ok=True)
+    path = partition / "00000000000000000000.log"
+    rng = random.Random(keys)
+    values = rng.randbytes(_ROWS * value_size)
+    value_ends = array("i", range(0, (_ROWS + 1) * value_size, value_size))
+    key_ends = array("i", range(0, (_ROWS + 1) * 12, 12))
+    builder = BatchBuilder(BatchOptions(codec=codec, batch_bytes=150 * (value_size + 22)))
+    with path.open("wb") as file:
+        for first in range(0, records, _ROWS):
+            drawn = (b"%012d" % int(rng.random() * keys) for _ in range(_ROWS))
+            rows = kernel.Rows(
+                min(_ROWS, records - first),
+                timestamps=(None, array("q", range(first, first + _ROWS)), 0),
+                key=(None, key_ends, b"".join(drawn), 0),
+                value=(None, value_ends, values, 0),
+            )
+            builder.append(rows)
+            file.write(builder.out)
+            builder.out.clear()
+    return path
+
+
 def calm(folder: Path, size: int) -> None:
     """The disk has nothing left to do of what the other side has written, and ``size`` bytes of free memory
     are really there: a virtual machine that gives free memory back to its host waits for every page of it,

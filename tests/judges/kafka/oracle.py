@@ -1210,9 +1210,16 @@ def _is_telling(event: LogEvent, directory: Path) -> bool:
 
 
 def _changes(before: Path, after: Path) -> Iterator[FileChange]:
-    names = {path.name for folder in (before, after) for path in folder.iterdir()}
+    names = {
+        str(path.relative_to(folder))
+        for folder in (before, after)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
     for name in sorted(names - {PARTITION_METADATA}):
         old, new = before / name, after / name
+        if not old.exists() and not new.exists():
+            continue  # a temporary file of the running broker
         if not new.exists():
             yield FileChange(name, "removed", old.stat().st_size, 0)
         elif not old.exists():
