@@ -53,6 +53,7 @@ __all__ = [
     "relisted",
     "vanished",
     "with_fresh_listing",
+    "with_segments_now",
 ]
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -424,8 +425,13 @@ def relisted(source: PartitionSource, file_system: FileSystem | None = None) -> 
     files = file_system or OsFileSystem()
     if source.clean_end is not None and not is_still_clean(files, source.clean_end):
         source = replace(source, clean_end=None)
+    return with_segments_now(source, files)
+
+
+def with_segments_now(source: PartitionSource, file_system: FileSystem) -> PartitionSource:
+    """Return the partition with the segments that it has now; with none if its folder is gone."""
     try:
-        settled = read_settled(files, source.folder)
+        settled = read_settled(file_system, source.folder)
     except StorageError as error:
         if error.errno != errno.ENOENT:
             raise
@@ -433,7 +439,7 @@ def relisted(source: PartitionSource, file_system: FileSystem | None = None) -> 
     listed = replace(
         source, segments=_segments(source.folder, settled), swapped=frozenset(settled.swapped)
     )
-    return without_leftovers(listed, files)
+    return without_leftovers(listed, file_system)
 
 
 def with_fresh_listing(

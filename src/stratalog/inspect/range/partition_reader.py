@@ -1,7 +1,9 @@
-"""Reads partitions one after the other into columns, also while a broker works on them.
+"""Read partitions one after the other into columns, also while a broker works on them.
 
-A broker deletes and replaces segments at any time. What is open is read to its end; where the next segment is
-gone, the folder is listed anew and reading goes on behind the offset that was reached.
+A broker deletes and replaces segments at any time. A file that is open is read to its end. If the next
+segment is gone, the folder is listed again, and reading continues after the offset that was reached. If a
+segment was replaced after the end had been determined, a newer record of a removed key may follow that end:
+then the end is determined again, and reading continues (see ``listed_files``).
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 from stratalog.errors import StorageError, UsageError
@@ -17,6 +20,7 @@ from stratalog.inspect.file.count import next_offset
 from stratalog.inspect.file.decode import decode_file
 from stratalog.inspect.file.skipped_damage import OnDamagedBatch, SkippedDamage, find_resumption
 from stratalog.inspect.file.span import SegmentSpan
+from stratalog.inspect.partition.listed_files import ListedFiles
 from stratalog.inspect.partition.sources import (
     PartitionSource,
     relisted,
@@ -55,6 +59,14 @@ class StartBeyondEnd(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.name} ends at offset {self.end}, before {self.start}: no records were read"
+
+
+@dataclass(slots=True)
+class _Run:
+    """How far one partition was read: up to which offset, and whether that is the end of its last segment."""
+
+    reached: int
+    has_end: bool
 
 
 class PartitionReader:
@@ -111,16 +123,38 @@ class PartitionReader:
     def read(self, source: PartitionSource) -> Iterator[tuple[LogFile, DecodedColumns]]:
         """The columns of one partition, file by file. CorruptionError where a file is damaged, after what
         stands before the damage; a torn tail of the last segment is none."""
-        bounds = with_fresh_listing(
-            source, self._file_system, lambda each: bounds_of(each, self._wanted, self._file_system)
+        files = self._file_system or OsFileSystem()
+        wanted = with_fresh_listing(
+            source, files, lambda each: bounds_of(each, self._wanted, self._file_system)
         )
-        asked = bounds.start
-        if self._is_committed:
-            bounds = self._committed(source, bounds)
+        run = _Run(source.log_start, has_end=not source.segments)
+        bounds = wanted
+        for look in count():
+            with ListedFiles(source, files) as listed:
+                self._note_gone(source, listed.source, bounds)
+                source = listed.source
+                if self._is_committed:
+                    bounds = self._committed(source, bounds)
+                    if look < LISTINGS_MAX and not listed.is_current():
+                        bounds = replace(bounds, end=wanted.end)
+                        continue  # the end may be that of old and new files together
+                yield from self._read_listed(listed, bounds, run)
+            if not listed.is_replaced:
+                break
+            resume = run.reached if bounds.end is None else min(run.reached, bounds.end)
+            bounds = replace(wanted, start=max(wanted.start or 0, resume))
+            source = relisted(source, files)
+        is_short = wanted.start is not None and wanted.start > run.reached
+        if is_short and run.has_end and self._wanted.is_absolute:
+            self.beyond.append(StartBeyondEnd(source.name, wanted.start or 0, run.reached))
+
+    def _read_listed(
+        self, listed: ListedFiles, bounds: Bounds, run: _Run
+    ) -> Iterator[tuple[LogFile, DecodedColumns]]:
+        """Read what a listing found, and note in ``run`` how far that went."""
+        source = listed.source
         spans = deque(spans_within(source, bounds, self._file_system))
         missed: Counter[str] = Counter()
-        reached = source.log_start
-        has_end = not source.segments
         while spans:
             span = spans.popleft()
             with ExitStack() as opened:
@@ -129,10 +163,12 @@ class PartitionReader:
                 except StorageError as error:
                     if not vanished(source, error):
                         raise
-                    source = relisted(source, self._file_system)
-                    bounds = _behind(bounds, span, reached)
+                    source = listed.relist()
+                    bounds = _behind(bounds, span, run.reached)
                     spans = self._go_on(source, bounds, span, missed)
                     continue
+                listed.note_opened(log_file)
+                self._forget_end(span.path)
                 start, limit = part_within(span, bounds, log_file.size, self._file_system)
                 decoder = self._decoder_for(bounds)
                 expected = None
@@ -145,7 +181,7 @@ class PartitionReader:
                     yield from self._file(log_file, decoder, start, stop, expected, below)
                     end = self.ends[-1]
                     if misplaced is not None and end.is_clean:
-                        self.skipped.append(misplaced.skipped)
+                        self._skip(misplaced.skipped)
                         self.ends.pop()
                         start, limit = misplaced.end_position, log_file.size
                         expected = misplaced.resume_offset
@@ -162,30 +198,37 @@ class PartitionReader:
                         found = find_resumption(log_file, span, end.pause, expected)
                     if self._on_damage is OnDamagedBatch.FAIL or found.position is None:
                         break
-                    self.skipped.append(found.skipped)
+                    self._skip(found.skipped)
                     self.ends.pop()
                     start, limit = found.position, log_file.size
-            reached = max(
-                reached, next_offset(log_file, decoder.expected_offset, end.pause.position)
+            run.reached = max(
+                run.reached, next_offset(log_file, decoder.expected_offset, end.pause.position)
             )
-            has_end = is_last
+            run.has_end = is_last
             if end.pause.reason == Reason.OFFSET_ORDER and source.is_listed:
                 fresh = relisted(source, self._file_system)
                 if fresh.segments != source.segments:
                     # Compaction put one segment in the place of several: it may reach further than the old
                     # listing says.
-                    source, bounds = fresh, _behind(bounds, span, reached)
+                    source, bounds = listed.relist(), _behind(bounds, span, run.reached)
                     spans = deque(spans_within(source, bounds, self._file_system))
                     self.ends.pop()
                     continue
             if not end.is_clean and not is_torn:
                 if _is_hidden(source, end.pause, decoder.expected_offset):
                     return
-                self.skipped.append(found.skipped)
+                self._skip(found.skipped)
                 if self._on_damage is OnDamagedBatch.FAIL:
                     raise end.error()
-        if has_end and asked is not None and asked > reached and self._wanted.is_absolute:
-            self.beyond.append(StartBeyondEnd(source.name, asked, reached))
+
+    def _forget_end(self, path: str) -> None:
+        """Forget how the last file ended if it is read again, further."""
+        if self.ends and self.ends[-1].path == path:
+            self.ends.pop()
+
+    def _skip(self, skipped: SkippedDamage) -> None:
+        if skipped not in self.skipped:
+            self.skipped.append(skipped)
 
     def _misplaced(
         self, log_file: LogFile, start: int, limit: int, expected: int | None, below: int | None
@@ -224,11 +267,23 @@ class PartitionReader:
         missed[gone.path] += 1
         if missed[gone.path] > LISTINGS_MAX and spans and spans[0].path == gone.path:
             spans.popleft()  # it is listed, and cannot be opened: once more would not help
+        self._note_vanished(gone, spans, bounds)
+        return spans
+
+    def _note_gone(self, before: PartitionSource, now: PartitionSource, bounds: Bounds) -> None:
+        """Note the first segment to be read if its records are gone since they were listed."""
+        if before.segments == now.segments:
+            return
+        gone = next(spans_within(before, bounds, self._file_system), None)
+        if gone is not None and gone.path not in now.segments:
+            left = spans_within(now, bounds, self._file_system)
+            self._note_vanished(gone, deque(left), _behind(bounds, gone, 0))
+
+    def _note_vanished(self, gone: SegmentSpan, left: deque[SegmentSpan], bounds: Bounds) -> None:
         start = bounds.start or 0
         was_read = gone.next_offset is not None and gone.next_offset <= start
-        if not was_read and (not spans or (spans[0].base_offset or 0) > start):
+        if not was_read and (not left or (left[0].base_offset or 0) > start):
             self.vanished.append(gone.path)
-        return spans
 
     def _decoder_for(self, bounds: Bounds) -> RegionDecoder:
         """The decoder with these bounds: the one there is, where they are the same as before."""

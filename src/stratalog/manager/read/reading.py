@@ -60,8 +60,24 @@ class PartitionView(NamedTuple):
     log: PartitionLog | None = None
 
 
+class _Looks:
+    """The latest look at a partition, which changes when another process replaces its files."""
+
+    def __init__(self, first: PartitionView) -> None:
+        self.latest = first
+
+    def again(self) -> LogView:
+        assert self.latest.again is not None
+        self.latest = self.latest.again()
+        return self.latest.view
+
+
 class LogRows(ArrowStream):
-    """Records to be read, as they were when this was made. Iterating reads them, as often as wanted."""
+    """Records to be read, as they were when this was made. Iterating reads them, as often as wanted.
+
+    If another process compacts the log meanwhile, later records are read too: they may be the only ones left
+    of their keys.
+    """
 
     def __init__(
         self,
@@ -136,22 +152,33 @@ class LogRows(ArrowStream):
                     )
 
     def _columns(self, each: PartitionView, selection: Selection) -> Iterator[DecodedColumns]:
-        again, end = _view_again(each), self._end
-        bound = each.view.bound(self._isolation)  # what a later look shows is not asked for
-        bound = bound if end is None else min(bound, end)
+        looks = _Looks(each)
+        again = looks.again if each.again is not None else None
+        bound = self._bound(each.view)
         self._check_open(each)
         try:
             view, start = self._begin(each.view, again)
-            if start is not None:
+            while start is not None:
                 yield from read_columns(
                     view, selection, self._isolation, start=start, end=bound, again=again
                 )
-                self._check_hidden(each, view, bound)
+                if looks.latest.view is view or self._bound(looks.latest.view) <= bound:
+                    self._check_hidden(each, view, bound)
+                    break
+                # Files were replaced: a newer record of a key that was removed may follow the old end.
+                view = looks.latest.view
+                start, bound = max(bound, view.log_start), self._bound(view)
         except (CorruptionError, StorageError):
             self._check_open(each)  # its files are closed, or another's by now
             raise
-        if each.damage is not None and (end is None or end > each.view.log_end):
-            raise each.damage
+        latest = looks.latest
+        if latest.damage is not None and (self._end is None or self._end > latest.view.log_end):
+            raise latest.damage
+
+    def _bound(self, view: LogView) -> int:
+        """The offset up to which a view is read."""
+        bound = view.bound(self._isolation)
+        return bound if self._end is None else min(bound, self._end)
 
     def _check_open(self, each: PartitionView) -> None:
         if self._is_closed():

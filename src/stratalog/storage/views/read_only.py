@@ -153,6 +153,8 @@ def _open(
         empty = SealedSegment(file_system, folder, log_start, limits, 0)
         view = LogView(SegmentList([empty]), log_start, log_start, 0, log_start, log_start)
         return FolderView(view)
+    _ = segments[-1].log  # open from here on
+    _check_still_last(file_system, folder, segments[-1])
     for segment in find_leftovers(segments):
         segments.remove(segment)
     last = segments[-1]
@@ -185,6 +187,15 @@ def _open(
     stable = last_stable_offset(unstable, start, log_end)
     view = LogView(SegmentList(segments), start, log_end, last.size_bytes, log_end, stable)
     return FolderView(view, excess or _damage(last, found_end, file_size))
+
+
+def _check_still_last(file_system: FileSystem, folder: str, last: SealedSegment) -> None:
+    """Raise StorageError (ENOENT) if the log was rolled since the folder was listed. Its last segment may
+    then have been cleaned, because of newer records in segments that the listing does not have."""
+    if read_settled(file_system, folder).names.bases()[-1:] != [last.base_offset]:
+        raise StorageError(
+            "rolled while the folder was read", path=last.path(FileKind.LOG), errno=errno.ENOENT
+        )
 
 
 def _excess(
