@@ -46,9 +46,12 @@ class Cleaned:
         self.logs.append("t", [(b"c", b"x")], partition=0)
         self.logs.partition("t").remove_due(all_of_them=True)
 
-    def scan(self, isolation: str, **options: int) -> stratalog.Scan:
+    def scan(
+        self, isolation: str, *, end: int | None = None, batch_rows: int = 1000
+    ) -> stratalog.Scan:
+        columns = ("offset", "key", "value")
         return stratalog.scan(
-            self.root, columns=("offset", "key", "value"), isolation=isolation, **options
+            self.root, columns=columns, isolation=isolation, end=end, batch_rows=batch_rows
         )
 
 
@@ -122,8 +125,8 @@ def test_a_scan_up_to_an_offset_reads_nothing_beyond_it(cleaned: Cleaned) -> Non
     assert rows(scan) == NEWEST[:1]
 
 
-def records(logs: Logs, **options: int) -> Iterator[tuple[int, bytes | None, bytes | None]]:
-    read = logs.read("t", **options).records()
+def records(logs: Logs, end: int | None = None) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+    read = logs.read("t", end=end).records()
     return ((record.offset, record.key, record.value) for record in read)
 
 

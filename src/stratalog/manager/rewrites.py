@@ -304,14 +304,13 @@ class RewriteRun:
 
     def _run_one(self, topic_partition: TopicPartition) -> bool:
         """Rewrite a partition; return whether there is time for another."""
-        groups: list[RewrittenGroup] = []
+        recorder = self._recorder(topic_partition)
         plan: RewritePlan | None = None
         stopped: str | None = None
         error: StratalogError | None = None
         try:
             log, plan = self._plan(topic_partition)
-            for group in self._rewritten(topic_partition, log, plan):
-                groups.append(group)
+            for _ in self._rewritten(topic_partition, log, plan, recorder):
                 self._rewrites.partitions.remove_later(log)
         except RewriteStoppedError as reason:
             stopped = str(reason)
@@ -322,9 +321,9 @@ class RewriteRun:
             raise
         finally:
             self._done.append(
-                PartitionRewrite(topic_partition, plan, tuple(groups), stopped, error)
+                PartitionRewrite(topic_partition, plan, tuple(recorder.done), stopped, error)
             )
-            self._note(topic_partition, groups)
+            self._note(topic_partition, recorder.done)
         if self._bytes_left is not None and plan is not None:
             self._bytes_left -= plan.size_bytes
         return stopped is None
@@ -342,23 +341,25 @@ class RewriteRun:
         )
         return log, plan
 
+    def _recorder(self, topic_partition: TopicPartition) -> GroupRecorder:
+        keeper = None
+        if self._options.keep_undo:
+            alone = replace(self._manifest, partitions=())  # each partition can be undone by itself
+            folder = self._rewrites.folder(topic_partition)
+            keeper = UndoKeeper(self._rewrites.file_system, folder, topic_partition, alone)
+        return GroupRecorder(keeper, describes=self._options.manifest is not None)
+
     def _rewritten(
-        self, topic_partition: TopicPartition, log: PartitionLog, plan: RewritePlan
+        self,
+        topic_partition: TopicPartition,
+        log: PartitionLog,
+        plan: RewritePlan,
+        recorder: GroupRecorder,
     ) -> Iterator[RewrittenGroup]:
         if not plan.groups:
             return iter(())
-        rewrites, options = self._rewrites, self._options
-        keeper = None
-        if options.keep_undo:
-            alone = replace(self._manifest, partitions=())  # each partition can be undone by itself
-            keeper = UndoKeeper(rewrites.file_system, log.folder, topic_partition, alone)
-        return self._rewrite.carry_out(
-            log,
-            plan,
-            rewrites.config(topic_partition.topic, options),
-            self._limits,
-            GroupRecorder(keeper, describes=options.manifest is not None),
-        )
+        config = self._rewrites.config(topic_partition.topic, self._options)
+        return self._rewrite.carry_out(log, plan, config, self._limits, recorder)
 
     def _note(self, topic_partition: TopicPartition, groups: Sequence[RewrittenGroup]) -> None:
         entries = tuple(each.entry for each in groups if each.entry is not None)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from stratalog.errors import StorageError, UsageError
 from stratalog.manager.rewrites import RewriteOptions, Rewrites
+from stratalog.rewrite.limits import RewriteLimits
 from stratalog.rewrite.undo.kept import KeptOriginals, find_kept, forget_kept
 from stratalog.rewrite.undo.restore import UndoPlan, check_undo, plan_undo, restore_group
 from stratalog.types import TopicPartition
@@ -76,16 +77,21 @@ class Undoing:
             assert each.plan is not None
             check_undo(each.plan, each.kept)
         limits = options.limits(self._rewrites.clock)
-        for each in due:
-            assert each.plan is not None
-            log = self._rewrites.partitions.get(each.topic_partition)
-            self._forget_cleaning(each.topic_partition)
-            with log.rewriting():
-                for group in each.plan.groups:
-                    restore_group(log, each.kept, group, limits)
-                    self._rewrites.partitions.remove_later(log)
-            forget_kept(self._rewrites.file_system, each.kept)
-        return due
+        return [self._undo(each, limits) for each in due]
+
+    def _undo(self, found: KeptRewrite, limits: RewriteLimits) -> KeptRewrite:
+        files, partitions = self._rewrites.file_system, self._rewrites.partitions
+        log = partitions.get(found.topic_partition)
+        with log.rewriting():
+            # Another rewrite may have come first. From here on none can.
+            plan = plan_undo(files, log.view, found.kept)
+            check_undo(plan, found.kept)
+            self._forget_cleaning(found.topic_partition)
+            for group in plan.groups:
+                restore_group(log, found.kept, group, limits)
+                partitions.remove_later(log)
+            forget_kept(files, found.kept)
+        return KeptRewrite(found.topic_partition, found.kept, plan)
 
     def _forget_cleaning(self, topic_partition: TopicPartition) -> None:
         """Have a log cleaned from its start again: what is restored may be from before its last cleaning."""

@@ -27,6 +27,7 @@ __all__ = [
     "describe_segment",
     "file_crc",
     "new_rewrite_id",
+    "overlap",
 ]
 
 _VERSION: Final = 1
@@ -57,6 +58,19 @@ class GroupEntry:
     before: tuple[SegmentEntry, ...]
     after: tuple[SegmentEntry, ...]
     counts: Mapping[str, int]
+
+    @property
+    def start(self) -> int:
+        return self.before[0].base_offset
+
+    def holds(self, base_offset: int) -> bool:
+        """Return whether a segment with this base offset stands where the group's do."""
+        return self.start <= base_offset < self.end
+
+
+def overlap(one: GroupEntry, other: GroupEntry) -> bool:
+    """Return whether two groups have offsets in common."""
+    return one.start < other.end and other.start < one.end
 
 
 @dataclass(frozen=True, slots=True)

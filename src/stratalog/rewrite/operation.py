@@ -10,7 +10,7 @@ from typing import Protocol
 from stratalog.rewrite.limits import RewriteLimits
 from stratalog.rewrite.manifest import GroupEntry, describe_all
 from stratalog.rewrite.plan import PlannedGroup, RewritePlan
-from stratalog.rewrite.rewriter import GroupResult, rewrite_group
+from stratalog.rewrite.rewriter import GroupResult, find_replaced, rewrite_group
 from stratalog.rewrite.source import SourceSegment, Transform
 from stratalog.rewrite.undo.keep import UndoKeeper
 from stratalog.storage.log_config import LogConfig
@@ -88,6 +88,9 @@ class GroupRecorder:
         self._describes = describes or keeper is not None
         self._counted: Mapping[str, int] = {}
         self._entry: GroupEntry | None = None
+        self._is_kept = False
+        #: The groups whose new segments are in their place.
+        self.done: list[RewrittenGroup] = []
 
     def rewrite(
         self,
@@ -101,7 +104,8 @@ class GroupRecorder:
         index_limits: IndexLimits,
     ) -> RewrittenGroup:
         """Rewrite one group, and put the new segments in the place of the old."""
-        self._entry = None
+        self._entry, self._is_kept = None, False
+        result: GroupResult | None = None
         try:
             result = rewrite_group(
                 log,
@@ -112,13 +116,18 @@ class GroupRecorder:
                 index_limits=index_limits,
                 before_swap=partial(self._before_swap, log, planned, transform),
             )
-        except BaseException:
-            if self._keeper is not None:
-                self._keeper.drop_last([source.base_offset for source in sources])
-            raise
-        counts = self._counts(transform)
-        self._counted = transform.counted()
-        return RewrittenGroup(planned, result, counts, self._entry)
+        finally:
+            # An interruption may come between the swap and the result.
+            if result is None:
+                result = find_replaced(log, sources)
+            if result is not None:
+                counts = self._counts(transform)
+                self.done.append(RewrittenGroup(planned, result, counts, self._entry))
+                self._counted = transform.counted()
+            elif self._keeper is not None and self._is_kept and log.failure is None:
+                # A log that failed may have the new segments when it is opened again.
+                self._keeper.drop_last()
+        return self.done[-1]
 
     def begin_round(self) -> None:
         """Count from zero again: another transform follows."""
@@ -143,6 +152,7 @@ class GroupRecorder:
             self._counts(transform),
         )
         if self._keeper is not None:
+            self._is_kept = True
             self._keeper.keep(bases, self._entry)
 
     def _counts(self, transform: CountingTransform) -> dict[str, int]:

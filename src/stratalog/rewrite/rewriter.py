@@ -6,7 +6,7 @@ before the next one is written, so that a rewrite may be stopped between any two
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from stratalog.errors import StorageError
@@ -20,7 +20,7 @@ from stratalog.storage.segment.sparse_index import IndexLimits
 from stratalog.storage.views.log_view import LogView
 from stratalog.types import NO_TIMESTAMP
 
-__all__ = ["GroupResult", "rewrite_group", "sources_of"]
+__all__ = ["GroupResult", "find_replaced", "rewrite_group", "sources_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +95,26 @@ def rewrite_group(
         _discard(cleaned)
         raise
     return GroupResult(
-        tuple(SegmentSize(each.base_offset, each.size_bytes) for each in sources),
+        _sizes(source.segment for source in sources),
         cleaned.sizes(),
         cleaned.records,
     )
+
+
+def find_replaced(log: PartitionLog, sources: Sequence[SourceSegment]) -> GroupResult | None:
+    """Return what stands in the place of segments; None if it is still these, or nothing. For a caller that
+    was interrupted and does not know how far :func:`rewrite_group` came."""
+    first, end = sources[0].segment, sources[-1].next_base
+    new = [
+        each for each in log.view.segments.segments if first.base_offset <= each.base_offset < end
+    ]
+    if not new or new[0] is first or new[0].base_offset != first.base_offset:
+        return None
+    return GroupResult(_sizes(source.segment for source in sources), _sizes(new), None)
+
+
+def _sizes(segments: Iterable[Segment]) -> tuple[SegmentSize, ...]:
+    return tuple(SegmentSize(each.base_offset, each.size_bytes) for each in segments)
 
 
 def _write(

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import stratalog
 from stratalog.errors import StorageError, UsageError
+from stratalog.manager.logs import Logs
 from stratalog.manager.rewrites import RewriteOptions
+from stratalog.records.layout import Codec
+from stratalog.rewrite.recompress import Recompress
+from stratalog.storage.partition_log import PartitionLog
+from stratalog.types import TopicPartition
 from tests.cli.runner import run
 from tests.rewrite.directories import filled, is_sound, rows
 
@@ -129,3 +138,121 @@ def test_readers_do_not_see_what_is_kept(tmp_path: Path) -> None:
     assert done.code == 0
     assert f"originals kept to undo rewrites: {report.id}" in done.err
     assert "unknown" not in done.err
+
+
+def undone_during(
+    logs: Logs, rewrite_id: str, rewrite: Callable[[RewriteOptions], object]
+) -> Exception | None:
+    """Call for an undo in another thread while a rewrite holds the log; return what it raised."""
+    with ThreadPoolExecutor(1) as threads:
+        asked: list[Future[object]] = []
+
+        def ask(_: int) -> None:
+            if not asked:
+                asked.append(threads.submit(logs.undo, rewrite_id))
+                wait(asked, timeout=0.3)  # it has planned by now, and waits for the rewrite
+
+        rewrite(replace(KEPT, keep_undo=False, progress=ask))
+        error = asked[0].exception(60)
+        assert error is None or isinstance(error, Exception)
+        return error
+
+
+def test_undo_that_waited_for_another_rewrite_plans_again(tmp_path: Path) -> None:
+    """It had compared the segments before the merge made one of all of them."""
+    folder = filled(tmp_path / "logs")
+    with stratalog.open(folder) as logs:
+        report = logs.erase("t", ["k1"], options=RewriteOptions(roll=True, keep_undo=True))
+        found = rows(folder)
+        error = undone_during(logs, report.id, lambda options: logs.merge("t", options=options))
+        assert isinstance(error, UsageError)
+        assert "rewritten since" in str(error) or "which it made, is gone" in str(error)
+        assert rows(folder) == found
+    assert is_sound(folder)
+
+
+def test_undo_of_a_merge_does_not_bring_back_what_was_erased_meanwhile(tmp_path: Path) -> None:
+    folder = filled(tmp_path / "logs")
+    with stratalog.open(folder) as logs:
+        report = logs.merge("t", options=KEPT)
+        error = undone_during(
+            logs, report.id, lambda options: logs.erase("t", ["k1"], options=options)
+        )
+        assert isinstance(error, UsageError)
+        assert b"k1" not in [record.key for record in logs.read("t").records()]
+
+
+def compact_in_rounds(folder: Path) -> str:
+    """Compact a log whose keys need several maps, and keep the originals; return the id."""
+    configs = {"log.cleaner.dedupe.buffer.size": (1 << 20) + 1}
+    with stratalog.open(folder, sync=False, config=configs) as logs:
+        logs.create("t", 1, {"cleanup.policy": "compact"})
+        for start in (0, 0, 30_000, 60_000):
+            logs.append("t", [(f"k{start + number}", "v") for number in range(30_000)])
+            logs.partition("t").roll()
+        logs.append("t", [("last", "v")])
+    with stratalog.open(folder, sync=False, config=configs) as logs:
+        run = logs.begin_rewrite(
+            logs.compaction(), [TopicPartition("t", 0)], RewriteOptions(keep_undo=True)
+        )
+        report = run.run()
+        (partition,) = report.partitions
+        assert partition.error is None
+        assert len(partition.groups) > 1, "one round was enough"
+        return report.id
+
+
+def test_compaction_in_several_rounds_is_undone_to_the_originals(tmp_path: Path) -> None:
+    rewrite_id = compact_in_rounds(tmp_path / "logs")
+    with stratalog.open(tmp_path / "logs") as logs:
+        assert len(rows(tmp_path / "logs")) == 90_001
+        (kept,) = logs.kept_rewrites()
+        assert kept.kept.segments == 4
+        (plan,) = logs.plan_undo(rewrite_id)
+        assert plan.plan is not None
+        assert plan.plan.refusal is None
+        logs.undo(rewrite_id)
+        assert len(rows(tmp_path / "logs")) == 120_001
+    assert is_sound(tmp_path / "logs")
+
+
+def test_interrupt_after_the_swap_keeps_the_originals_and_reports_the_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = filled(tmp_path / "logs")
+    with stratalog.open(folder) as logs:
+        logs.partition("t").roll()
+        before = data_of(folder)
+        real = PartitionLog.replace_segments
+
+        def interrupted(log: PartitionLog, *args: Any, **options: Any) -> bool:
+            real(log, *args, **options)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(PartitionLog, "replace_segments", interrupted)
+        rewrite = Recompress(Codec.NONE)
+        run = logs.begin_rewrite(rewrite, [TopicPartition("t", 0)], KEPT)
+        with pytest.raises(KeyboardInterrupt):
+            run.run()
+        monkeypatch.undo()
+        (partition,) = run.report.partitions
+        assert len(partition.groups) == 1
+        assert partition.groups[0].result.old_bytes == partition.groups[0].planned.size_bytes
+        logs.undo(run.report.id)
+        assert data_of(folder) == before
+
+
+def test_error_before_the_swap_drops_the_originals_that_were_kept_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = filled(tmp_path / "logs")
+    with stratalog.open(folder) as logs:
+        logs.partition("t").roll()
+
+        def refused(*_: Any, **__: Any) -> bool:
+            raise StorageError("refused", path=str(folder))
+
+        monkeypatch.setattr(PartitionLog, "replace_segments", refused)
+        with pytest.raises(StorageError, match="refused"):
+            logs.recompress("t", "none", options=KEPT)
+        assert logs.kept_rewrites() == []

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from stratalog.errors import StorageError, UsageError
 from stratalog.rewrite.limits import RewriteLimits
-from stratalog.rewrite.manifest import GroupEntry, SegmentEntry, file_crc
+from stratalog.rewrite.manifest import GroupEntry, SegmentEntry, file_crc, overlap
 from stratalog.rewrite.undo.kept import KeptOriginals
 from stratalog.storage.files.filesystem import FileSystem
 from stratalog.storage.names import SEGMENT_KINDS, FileKind, Stage, segment_file_name
@@ -43,18 +43,25 @@ def plan_undo(file_system: FileSystem, view: LogView, kept: KeptOriginals) -> Un
     """Compare a log with the manifest of a rewrite, by sizes and CRCs of whole files."""
     if kept.manifest is None:
         return UndoPlan((), refusal=kept.problem)
-    due, restored = [], 0
+    due: list[GroupEntry] = []
+    restored: list[GroupEntry] = []
     for partition in kept.manifest.partitions:
-        for group in partition.groups:
+        groups = list(partition.groups)
+        while groups:
+            group = groups.pop()
+            if any(overlap(group, each) for each in (*due, *restored)):
+                continue  # a later group has replaced what this one made
             segments = _between(view, group)
             if _is_same(segments, group.before):
-                restored += 1
+                restored.append(group)
                 continue
             refusal = _difference(segments, group) or _missing(file_system, kept.folder, group)
-            if refusal is not None:
+            if refusal is None:
+                due.append(group)
+            elif not any(overlap(group, each) for each in groups):
                 return UndoPlan((), refusal=refusal)
-            due.append(group)
-    return UndoPlan(tuple(due), restored)
+            # Otherwise the rewrite may have ended before this group replaced what earlier ones made.
+    return UndoPlan(tuple(reversed(due)), len(restored))
 
 
 def check_undo(plan: UndoPlan, kept: KeptOriginals) -> None:
@@ -86,14 +93,13 @@ def restore_group(
 
 def _between(view: LogView, group: GroupEntry) -> list[Segment]:
     """Return the sealed segments of a log that stand where the group's do."""
-    start = group.before[0].base_offset
-    return [each for each in view.segments.segments[:-1] if start <= each.base_offset < group.end]
+    return [each for each in view.segments.segments[:-1] if group.holds(each.base_offset)]
 
 
 def _difference(segments: Sequence[Segment], group: GroupEntry) -> str | None:
     """Return how segments differ from those that the rewrite made; None if they do not. An empty segment that
     the swap has added counts as nothing."""
-    start = group.before[0].base_offset
+    start = group.start
     found = {each.base_offset: each for each in segments}
     made = {each.base_offset for each in group.after}
     gone = sorted(made - found.keys())

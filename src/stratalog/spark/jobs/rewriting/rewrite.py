@@ -27,6 +27,7 @@ from stratalog.manager.root.lock_wait import when_unlocked
 from stratalog.rewrite.manifest import Manifest, PartitionEntry
 from stratalog.rewrite.space import check_space
 from stratalog.rewrite.undo.keep import UndoKeeper
+from stratalog.rewrite.undo.kept import KeptOriginals, forget_kept, read_kept
 from stratalog.spark.jobs.rewriting.staged_group import Staging
 from stratalog.spark.jobs.rewriting.work import PartitionOutcome, PartitionPlan, SparkRewrite
 from stratalog.spark.jobs.run.log_paths import absolute
@@ -182,18 +183,16 @@ class RewriteJob:
             discard_staged(staging.root, staging.key)
             return
         with self._opened() as logs:
-            keepers = self._keep_originals(outcomes) if self._options.keep_undo else []
+            kept = self._keep_originals(outcomes) if self._options.keep_undo else []
             try:
                 result = logs.replace_segments(staging.key, partitions, threads=_CHECK_THREADS)
             except BaseException:
-                self._drop_originals(staging, keepers)
+                self._drop_originals(staging, kept)
                 raise
         _note_result(outcomes, result)
 
-    def _keep_originals(
-        self, outcomes: Sequence[PartitionOutcome]
-    ) -> list[tuple[UndoKeeper, list[int]]]:
-        """Keep the originals of all groups, before the first is replaced; return what was kept, in order."""
+    def _keep_originals(self, outcomes: Sequence[PartitionOutcome]) -> list[KeptOriginals]:
+        """Keep the originals of all groups, before the first is replaced; return where they are kept."""
         kept = []
         for outcome in outcomes:
             if outcome.replacement() is None:
@@ -205,16 +204,14 @@ class RewriteJob:
                 bases = [each.base_offset for each in done.group.old]
                 assert done.rewritten.entry is not None
                 keeper.keep(bases, done.rewritten.entry)
-                kept.append((keeper, bases))
+            kept.append(read_kept(self._files, outcome.plan.folder, self._id))
         return kept
 
-    def _drop_originals(
-        self, staging: Staging, keepers: Sequence[tuple[UndoKeeper, list[int]]]
-    ) -> None:
+    def _drop_originals(self, staging: Staging, kept: Sequence[KeptOriginals]) -> None:
         state = read_journal(self._files, staging.root)
         if not any(each.intent.key == staging.key for each in state.open):
-            for keeper, bases in reversed(keepers):
-                keeper.drop_last(bases)
+            for each in kept:
+                forget_kept(self._files, each)
 
     # At the end.
 
