@@ -38,9 +38,9 @@ def checkpoint_first() -> Any:
     """The cleaner checkpoint is written before the swaps."""
     real = GroupSwaps._replace
 
-    def replace(swaps: GroupSwaps, partition: Any, *given: Any) -> Any:
-        swaps._store_cleaned(partition.topic_partition, partition.cleaned_to)
-        return real(swaps, partition, *given)
+    def replace(swaps: GroupSwaps, partition: Any, log: Any, *given: Any) -> Any:
+        swaps._store_cleaned(partition.topic_partition, log, partition.cleaned_to)
+        return real(swaps, partition, log, *given)
 
     return mock.patch.object(GroupSwaps, "_replace", replace)
 

@@ -144,12 +144,15 @@ class OpenPartitions:
         self._removals.watch(log)
         self.scheduler.reschedule(_DELETE_FILES)
 
-    def store_cleaned(self, topic_partition: TopicPartition, offset: int) -> None:
-        """Store up to which offset a log is compacted, unless its topic was deleted."""
+    def store_cleaned(
+        self, topic_partition: TopicPartition, log: PartitionLog, offset: int
+    ) -> None:
+        """Store up to which offset a log is compacted, unless its topic was deleted: the log that has its
+        name now may be of another topic, which is not compacted."""
         with self.lock:
-            known = self._catalogue.directory_of
-            if topic_partition not in known:
+            if self._logs.get(topic_partition) is not log:
                 return
+            known = self._catalogue.directory_of
             checkpoint = self._catalogue.directory(topic_partition).cleaned_offsets
             offsets = {each: at for each, at in checkpoint.offsets.items() if each in known}
             checkpoint.write({**offsets, topic_partition: offset})

@@ -2,6 +2,9 @@
 
 As in Kafka, the log with the highest dirty ratio is cleaned first, and where a cleaning ended is stored in
 ``cleaner-offset-checkpoint``. A log whose cleaning fails is left alone until its segments change.
+
+A topic may be deleted while one of its logs is cleaned, and another one of the same name created. So what is
+remembered of a log, and its checkpoint, belong to the open log and not to the name.
 """
 
 from __future__ import annotations
@@ -11,9 +14,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from stratalog.clock import Clock
-from stratalog.errors import StratalogError
+from stratalog.errors import StratalogError, UnknownPartitionError
 from stratalog.manager.open_partitions import OpenPartitions
 from stratalog.manager.partition_views import PartitionViews
 from stratalog.manager.root.catalogue import Catalogue
@@ -74,6 +79,24 @@ class CleanerStatus:
     uncleanable: str | None
 
 
+class _Candidate(NamedTuple):
+    """A log that needs cleaning, and how dirty it is."""
+
+    topic_partition: TopicPartition
+    log: PartitionLog
+    cleanable: CleanableLog
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What is remembered of one open log. ``cleanings`` is how many are in progress or wait for their turn;
+    ``failed`` has the segments that could not be cleaned, and why."""
+
+    cleanings: int = 0
+    last_run: CleanerRun | None = None
+    failed: tuple[_Trace, str] | None = None
+
+
 def cleaner_settings(broker: BrokerConfig) -> CleanerSettings:
     """Return the settings of one cleaner thread: all of them share the dedupe buffer."""
     return CleanerSettings(
@@ -99,18 +122,22 @@ class Cleaner:
         self._clock = clock
         self._settings = settings
         self._lock = threading.Lock()
-        self._in_progress: set[TopicPartition] = set()
-        self._runs: dict[TopicPartition, CleanerRun] = {}
-        self._uncleanable: dict[TopicPartition, tuple[_Trace, str]] = {}
+        self._memories: WeakKeyDictionary[PartitionLog, _Memory] = WeakKeyDictionary()
+
+    def _memory(self, log: PartitionLog | None) -> _Memory:
+        """Return what is remembered of a log; nothing, if it is not open for writing. The caller holds the
+        lock."""
+        return _Memory() if log is None else self._memories.setdefault(log, _Memory())
 
     # What there is to do.
 
     def status(self, topic_partition: TopicPartition) -> CleanerStatus:
         """Return what is known of a partition."""
-        view, config = self._look(topic_partition)
+        view, log = self._look(topic_partition)
+        config = self._catalogue.config(topic_partition.topic)
         cleanable = self._cleanable(topic_partition, view, config)
         with self._lock:
-            uncleanable = self._uncleanable.get(topic_partition)
+            memory = self._memory(log)
             return CleanerStatus(
                 topic_partition=topic_partition,
                 is_compacted=config.compacts,
@@ -121,15 +148,22 @@ class Cleaner:
                 dirty_ratio=cleanable.dirty_ratio,
                 blocked_by=cleanable.blocked_by,
                 needs_cleaning=cleanable.needs_cleaning if config.compacts else None,
-                is_in_progress=topic_partition in self._in_progress,
-                last_run=self._runs.get(topic_partition),
-                uncleanable=None if uncleanable is None else uncleanable[1],
+                is_in_progress=memory.cleanings > 0,
+                last_run=memory.last_run,
+                uncleanable=None if memory.failed is None else memory.failed[1],
             )
 
-    def _look(self, topic_partition: TopicPartition) -> tuple[LogView, LogConfig]:
-        """Return a partition as readers see it, without commits that are not finished."""
+    def _look(self, topic_partition: TopicPartition) -> tuple[LogView, PartitionLog | None]:
+        """Return a partition as readers see it, without commits that are not finished, and its log, if it is
+        open for writing."""
         (found,) = self._views.look([topic_partition])
-        return found.view, self._catalogue.config(topic_partition.topic)
+        return found.view, found.log
+
+    def _look_to_clean(self, topic_partition: TopicPartition) -> tuple[LogView, PartitionLog]:
+        """Return a partition as readers see it, and the log that the view was taken of."""
+        view, log = self._look(topic_partition)
+        assert log is not None, "only logs that are open for writing are cleaned"
+        return view, log
 
     def _cleanable(
         self, topic_partition: TopicPartition, view: LogView, config: LogConfig
@@ -149,34 +183,31 @@ class Cleaner:
         topic_partition = _topic_partition_of(folder)
         return self._directory(topic_partition).cleaned_offsets.offsets.get(topic_partition)
 
-    def dirtiest(self) -> tuple[TopicPartition, CleanableLog] | None:
+    def dirtiest(self) -> _Candidate | None:
         """Return the compacted log that needs cleaning most; None if none does."""
-        found: list[tuple[float, TopicPartition, CleanableLog]] = []
+        found: list[_Candidate] = []
         for topic_partition in sorted(self._catalogue.directory_of):
             try:
-                cleanable = self._candidate(topic_partition)
+                candidate = self._candidate(topic_partition)
             except StratalogError:
                 continue  # deleted meanwhile, or damaged: using it says so
-            if cleanable is not None:
-                found.append((cleanable.dirty_ratio, topic_partition, cleanable))
-        if not found:
-            return None
-        _, topic_partition, cleanable = max(found, key=lambda each: each[0])
-        return topic_partition, cleanable
+            if candidate is not None:
+                found.append(candidate)
+        return max(found, key=lambda each: each.cleanable.dirty_ratio, default=None)
 
-    def _candidate(self, topic_partition: TopicPartition) -> CleanableLog | None:
-        if not self._catalogue.config(topic_partition.topic).compacts:
+    def _candidate(self, topic_partition: TopicPartition) -> _Candidate | None:
+        config = self._catalogue.config(topic_partition.topic)
+        if not config.compacts:
             return None
+        view, log = self._look_to_clean(topic_partition)
         with self._lock:
-            if topic_partition in self._in_progress:
-                return None
-        view, config = self._look(topic_partition)
-        with self._lock:
-            failed = self._uncleanable.get(topic_partition)
-            if failed is not None and failed[0] == _trace(view):
+            memory = self._memory(log)
+            if memory.cleanings or (memory.failed is not None and memory.failed[0] == _trace(view)):
                 return None
         cleanable = self._cleanable(topic_partition, view, config)
-        return None if cleanable.needs_cleaning is None else cleanable
+        if cleanable.needs_cleaning is None:
+            return None
+        return _Candidate(topic_partition, log, cleanable)
 
     # Doing it.
 
@@ -185,16 +216,18 @@ class Cleaner:
         found = self.dirtiest()
         if found is None:
             return False
-        topic_partition, cleanable = found
-        with self._attempt(topic_partition):
-            log = self._partitions.get(topic_partition)
-            result = self._record(
-                topic_partition,
-                lambda: clean_log(
-                    log, cleanable, self._settings, limits, now_ms=self._clock.now_ms()
-                ),
-            )
-            self._finish(topic_partition, log, result)
+        topic_partition, log, cleanable = found
+        try:
+            with self._attempt(topic_partition, log):
+                result = self._record(
+                    log,
+                    lambda: clean_log(
+                        log, cleanable, self._settings, limits, now_ms=self._clock.now_ms()
+                    ),
+                )
+                self._finish(log, result)
+        except UnknownPartitionError:
+            pass  # its topic was deleted: others have their turn
         return True
 
     def clean(
@@ -202,47 +235,51 @@ class Cleaner:
     ) -> list[CleaningResult]:
         """Clean a log now, whatever its policy and ratio, up to the active segment; with ``roll``, begin a
         new segment first, so that everything before is cleaned."""
-        log = self._partitions.get(topic_partition)
+        if roll:
+            self._partitions.get(topic_partition).roll()
+        view, log = self._look_to_clean(topic_partition)
+        config = self._catalogue.config(topic_partition.topic)
         results: list[CleaningResult] = []
-        with self._attempt(topic_partition):
-            if roll:
-                log.roll()
-            view, config = self._look(topic_partition)
+        with self._attempt(topic_partition, log):
             cleanable = self._cleanable(topic_partition, view, config)
             rounds = clean_to_end(
                 log, cleanable, self._settings, limits, now_ms=self._clock.now_ms()
             )
-            while (result := self._record(topic_partition, lambda: next(rounds, None))) is not None:
-                self._finish(topic_partition, log, result)
+            while (result := self._record(log, lambda: next(rounds, None))) is not None:
+                self._finish(log, result)
                 results.append(result)
         return results
 
     @contextmanager
-    def _attempt(self, topic_partition: TopicPartition) -> Iterator[None]:
-        """Mark a log as being cleaned; remember why the attempt failed."""
+    def _attempt(self, topic_partition: TopicPartition, log: PartitionLog) -> Iterator[None]:
+        """Mark a log as being cleaned; remember why the attempt failed. Raise UnknownPartitionError if that
+        is because its topic was deleted."""
         with self._lock:
-            self._in_progress.add(topic_partition)
+            self._memory(log).cleanings += 1
         try:
             yield
         except RewriteStoppedError:
             raise
         except StratalogError as error:
-            self._give_up(topic_partition, error)
+            self._partitions.check_not_deleted(topic_partition, log, error)
+            self._give_up(topic_partition, log, error)
             raise
         finally:
             with self._lock:
-                self._in_progress.discard(topic_partition)
+                self._memory(log).cleanings -= 1
 
-    def _give_up(self, topic_partition: TopicPartition, error: StratalogError) -> None:
+    def _give_up(
+        self, topic_partition: TopicPartition, log: PartitionLog, error: StratalogError
+    ) -> None:
         try:
             trace = _trace(self._look(topic_partition)[0])
         except StratalogError:
             trace = ()
         with self._lock:
-            self._uncleanable[topic_partition] = trace, str(error)
+            self._memory(log).failed = trace, str(error)
 
     def _record(
-        self, topic_partition: TopicPartition, run: Callable[[], CleaningResult | None]
+        self, log: PartitionLog, run: Callable[[], CleaningResult | None]
     ) -> CleaningResult | None:
         """Run a cleaning, and remember when and with which result."""
         started_ms = self._clock.now_ms()
@@ -254,25 +291,22 @@ class Cleaner:
             raise
         finally:
             if result is not None or error is not None:
+                ended_ms = self._clock.now_ms()
                 with self._lock:
-                    self._runs[topic_partition] = CleanerRun(
-                        started_ms, self._clock.now_ms(), result, error
-                    )
+                    self._memory(log).last_run = CleanerRun(started_ms, ended_ms, result, error)
         return result
 
-    def _finish(
-        self, topic_partition: TopicPartition, log: PartitionLog, result: CleaningResult | None
-    ) -> None:
+    def _finish(self, log: PartitionLog, result: CleaningResult | None) -> None:
         """Store where a cleaning ended, and have the old files removed when their time has come."""
         if result is None:
             return
         with self._lock:
-            self._uncleanable.pop(topic_partition, None)
-        self._store(log.folder, result.end_offset)
+            self._memory(log).failed = None
+        self._store(log, result.end_offset)
         self._partitions.remove_later(log)
 
-    def _store(self, folder: str, end_offset: int) -> None:
-        self._partitions.store_cleaned(_topic_partition_of(folder), end_offset)
+    def _store(self, log: PartitionLog, end_offset: int) -> None:
+        self._partitions.store_cleaned(_topic_partition_of(log.folder), log, end_offset)
 
 
 def _topic_partition_of(folder: str) -> TopicPartition:

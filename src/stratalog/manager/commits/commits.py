@@ -176,7 +176,7 @@ class DirectoryCommits:
         gate: AppendGate,
         *,
         on_replaced: Callable[[PartitionLog], None],
-        store_cleaned: Callable[[TopicPartition, int], None],
+        store_cleaned: Callable[[TopicPartition, PartitionLog, int], None],
     ) -> None:
         """``gate`` is closed from the time at which a commit looks where the logs end until it is done. For
         the others see ``GroupSwaps``."""

@@ -51,10 +51,10 @@ class GroupSwaps:
         log_of: Callable[[TopicPartition], PartitionLog],
         *,
         on_replaced: Callable[[PartitionLog], None],
-        store_cleaned: Callable[[TopicPartition, int], None],
+        store_cleaned: Callable[[TopicPartition, PartitionLog, int], None],
     ) -> None:
         """``on_replaced`` is called with each log whose old files are to be removed later;
-        ``store_cleaned`` writes the cleaner checkpoint of a partition."""
+        ``store_cleaned`` writes the cleaner checkpoint of a partition, which has that log."""
         self._root = root
         self._file_system = file_system
         self._log_of = log_of
@@ -163,7 +163,7 @@ class GroupSwaps:
                 f"{group.start} on: these and those after them are not replaced, and stay as they are"
             )
         elif partition.cleaned_to is not None and partition.cleaned_to <= log.log_end:
-            self._store_cleaned(partition.topic_partition, partition.cleaned_to)
+            self._store_cleaned(partition.topic_partition, log, partition.cleaned_to)
         self._on_replaced(log)
         return ReplacedPartition(partition.topic_partition, len(partition.groups), done)
 

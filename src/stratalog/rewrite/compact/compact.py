@@ -27,7 +27,7 @@ __all__ = ["Compact"]
 
 class Compact:
     """The rewrite ``compact``. ``checkpoint_of`` returns where the last cleaning of a partition's folder
-    ended, None if there was none; ``store`` is called with the folder and the end of each round."""
+    ended, None if there was none; ``store`` is called with the log and the end of each round."""
 
     verb: Final = "compact"
 
@@ -36,7 +36,7 @@ class Compact:
         settings: CleanerSettings,
         now_ms: int,
         checkpoint_of: Callable[[str], int | None],
-        store: Callable[[str, int], None],
+        store: Callable[[PartitionLog, int], None],
     ) -> None:
         self._settings = settings
         self._now_ms = now_ms
@@ -101,7 +101,7 @@ class Compact:
             )
             yield from cleaning.groups()
             end = cleaning.result().end_offset
-            self._store(log.folder, end)
+            self._store(log, end)
             cleanable = replace(cleanable, first_dirty=end)
 
 
