@@ -788,6 +788,18 @@ class Kafka:
             stream.seek(self._log_start)
             return list(parse_log(stream.read().decode(errors="replace")))
 
+    def complaints(self, *keys: TopicPartition) -> list[str]:
+        """Whatever the broker logged about these partitions since its last start at WARN or above, and
+        milder lines that tell of truncated, invalid, deleted or stray data."""
+        warnings = [e for e in self._events_about(keys) if e.is_warning]
+        storage = [e for e in self._events_about(keys) if e.logger in STORAGE_LOGGERS]
+        warnings += [e for e in storage if not e.is_warning and _is_telling(e, self.directory)]
+        return [f"{event.level} {event.logger}: {event.message}" for event in warnings]
+
+    def _events_about(self, keys: Iterable[TopicPartition]) -> list[LogEvent]:
+        about = re.compile("|".join(rf"(?<![\w.-]){re.escape(str(key))}(?!\d)" for key in keys))
+        return [event for event in self.log_events() if about.search(event.message)]
+
     def adopt(
         self,
         *sources: str | os.PathLike[str],
@@ -1189,11 +1201,8 @@ def _report(
                 changes=changes,
             )
         )
-    about = re.compile("|".join(rf"(?<![\w.-]){re.escape(str(key))}(?!\d)" for key in homes))
-    storage = [e for e in events if e.logger in STORAGE_LOGGERS and about.search(e.message)]
-    warnings = [e for e in events if e.is_warning and about.search(e.message)]
-    warnings += [e for e in storage if not e.is_warning and _is_telling(e, broker.directory)]
-    lines = [f"{event.level} {event.logger}: {event.message}" for event in warnings]
+    lines = broker.complaints(*homes)
+    storage = [e for e in broker._events_about(homes) if e.logger in STORAGE_LOGGERS]
     return Adoption(
         bootstrap=broker.bootstrap,
         mode=mode,
