@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol
 
 from stratalog.errors import CorruptionError
 from stratalog.records import kernel
@@ -23,6 +23,7 @@ from stratalog.types import Bytes
 
 __all__ = [
     "ProducerReplay",
+    "Replayed",
     "aborted_by_segment",
     "marker_in",
     "producers_for_reader",
@@ -43,12 +44,22 @@ def marker_in(batch: Bytes) -> ControlRecord | None:
     return None
 
 
+class Replayed(Protocol):
+    """What batches are replayed to: the producers' states, or a trail of them."""
+
+    def replay(
+        self, headers: Iterable[BatchHeader], markers: Mapping[int, ControlRecord]
+    ) -> Sequence[AbortedTxn]:
+        """Take over batches that are in the log; return what they add to the transaction index."""
+        ...
+
+
 class ProducerReplay:
     """Takes the header rows of a walk over a segment and brings the producers' state up to date."""
 
     def __init__(
         self,
-        states: ProducerStates,
+        states: Replayed,
         *,
         start: int = 0,
         end: int | None = None,
