@@ -17,6 +17,7 @@ from stratalog.records.model import Record
 from stratalog.rewrite.limits import RewriteLimits, RewriteStoppedError
 from stratalog.rewrite.salvage.directory import INCOMPLETE_SUFFIX, write_directory
 from stratalog.rewrite.salvage.folders import find_folders
+from stratalog.rewrite.salvage.incomplete import make_attempt, make_attempts, remove_attempts
 from stratalog.rewrite.salvage.plan import SalvageOptions, SalvagePlan, plan_salvage
 from stratalog.storage.files.filesystem import OsFileSystem
 from stratalog.storage.names import DAMAGED_DIR
@@ -25,7 +26,7 @@ from stratalog.testing import FaultyFileSystem
 from tests.inspect.logs import batch, flipped
 from tests.inspect.logs import segment as segment_in
 from tests.judges.peers.golden import GOLDEN_DIR, golden_sets
-from tests.rewrite.salvage.worlds import FILES, make_world, salvage, states_of, verify
+from tests.rewrite.salvage.worlds import FILES, Unsynced, make_world, salvage, states_of, verify
 
 WHOLE_SETS = sorted(each.name for each in golden_sets() if not each.name.startswith("v07"))
 
@@ -351,6 +352,65 @@ def test_an_incomplete_target_with_a_foreign_file_is_left_alone(tmp_path: Path) 
     with pytest.raises(UsageError, match=r"notes\.txt"):
         write_directory(FILES, [plan], str(tmp_path / "new"))
     assert foreign.read_text() == "mine"
+
+
+# --- attempts of tasks ---------------------------------------------------------------------------
+
+
+def attempt_in(incomplete: Path) -> Path:
+    """What a task that was killed leaves."""
+    incomplete.mkdir()
+    make_attempts(FILES, str(incomplete))
+    attempt = Path(make_attempt(FILES, str(incomplete)))
+    (attempt / "orders-0" / DAMAGED_DIR).mkdir(parents=True)
+    (attempt / "orders-0/00000000000000000000.log").write_bytes(batch(0))
+    (attempt / "orders-0" / DAMAGED_DIR / "00000000000000000000.0-5.bin").write_bytes(b"12345")
+    return attempt
+
+
+def test_attempts_of_an_interrupted_salvage_are_removed(tmp_path: Path) -> None:
+    plan = plan_of(damaged_log(tmp_path / "old"))
+    attempt_in(tmp_path / f"new{INCOMPLETE_SUFFIX}")
+    write_directory(FILES, [plan], str(tmp_path / "new"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "old"]
+    assert not list((tmp_path / "new").rglob("*attempt*"))
+
+
+@pytest.mark.parametrize("name", ["../notes.txt", "notes.txt", "orders-0/notes.txt"])
+def test_a_foreign_file_among_attempts_is_left_alone(tmp_path: Path, name: str) -> None:
+    plan = plan_of(damaged_log(tmp_path / "old"))
+    attempt = attempt_in(tmp_path / f"new{INCOMPLETE_SUFFIX}")
+    (attempt / name).write_text("mine")
+    with pytest.raises(UsageError, match=r"notes\.txt"):
+        write_directory(FILES, [plan], str(tmp_path / "new"))
+    assert (attempt / name).read_text() == "mine"
+    assert (attempt / "orders-0/00000000000000000000.log").exists()
+
+
+@pytest.mark.parametrize(("files", "is_removed"), [(5, True), (500, False)])
+def test_an_attempt_that_still_writes_is_removed_again(
+    tmp_path: Path, files: int, is_removed: bool
+) -> None:
+    attempt = attempt_in(tmp_path / "incomplete")
+    left = files
+
+    class Shared(Unsynced):
+        def unlink(self, path: str) -> None:
+            nonlocal left
+            super().unlink(path)
+            left -= 1
+            if left > 0 and path.endswith(".log"):
+                (attempt / f"orders-0/{left:020d}.log").touch()
+
+    if is_removed:
+        remove_attempts(Shared(), str(tmp_path / "incomplete"))
+        assert list((tmp_path / "incomplete").iterdir()) == []
+    else:
+        with pytest.raises(StorageError, match="not empty"):
+            remove_attempts(Shared(), str(tmp_path / "incomplete"))
+
+
+# --- details -------------------------------------------------------------------------------------
 
 
 def test_large_zeros_take_no_room_in_the_target(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from stratalog.errors import StorageError
 from stratalog.records import kernel
@@ -13,32 +14,48 @@ from stratalog.rewrite.salvage.plan import SalvagePlan
 from stratalog.rewrite.salvage.report import REPORT_NAME, encode_report, range_file_name
 from stratalog.storage.files.filesystem import FileSystem, ReadableFile, WritableFile
 from stratalog.storage.files.holes import next_data
-from stratalog.storage.names import DAMAGED_DIR
 
-__all__ = ["store_damage", "write_new_file"]
+__all__ = ["RangeToStore", "ranges_to_store", "store_ranges", "write_new_file", "write_report"]
 
 _COPY_BYTES: Final = 1 << 20
 
 
-def store_damage(
-    file_system: FileSystem, plan: SalvagePlan, folder: str, limits: RewriteLimits
+class RangeToStore(NamedTuple):
+    """A range of bytes that is not kept, the file that it is of, and the name of the one it is stored in."""
+
+    path: str
+    damaged: DamagedRange
+    name: str
+
+
+def ranges_to_store(plan: SalvagePlan) -> list[RangeToStore]:
+    """Return what is stored of a partition besides what is kept."""
+    return [
+        RangeToStore(plan.sources[each.source].path, each, range_file_name(plan, each))
+        for each in plan.ranges
+    ]
+
+
+def store_ranges(
+    file_system: FileSystem, ranges: Sequence[RangeToStore], folder: str, limits: RewriteLimits
 ) -> None:
-    """Write the ranges and the report into a sub-folder of the new partition folder. Kafka does not look into
-    it. If nothing was damaged, there is only the report."""
-    damaged = os.path.join(folder, DAMAGED_DIR)
-    file_system.make_dir(damaged)
-    paths = [os.path.join(damaged, range_file_name(plan, each)) for each in plan.ranges]
-    for each, path in zip(plan.ranges, paths, strict=True):
-        source = file_system.open_readable(plan.sources[each.source].path)
+    """Write ranges into the files of a folder, and fsync them."""
+    for each in ranges:
+        source = file_system.open_readable(each.path)
         try:
-            _store(file_system, source, each, path, limits)
+            path = os.path.join(folder, each.name)
+            _store(file_system, source, each.damaged, path, limits)
         finally:
             source.close()
     # All are written before the first fsync: one of the file system's own serves them all then.
-    for path in paths:
-        _sync(file_system, path)
-    write_new_file(file_system, os.path.join(damaged, REPORT_NAME), encode_report(plan))
-    file_system.sync_dir(damaged)
+    for each in ranges:
+        _sync(file_system, os.path.join(folder, each.name))
+
+
+def write_report(file_system: FileSystem, plan: SalvagePlan, folder: str) -> None:
+    """Write the report next to the ranges, and fsync the folder."""
+    write_new_file(file_system, os.path.join(folder, REPORT_NAME), encode_report(plan))
+    file_system.sync_dir(folder)
 
 
 def _sync(file_system: FileSystem, path: str) -> None:

@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 from stratalog.errors import CorruptionError, StorageError, UsageError
 from stratalog.rewrite.limits import RewriteLimits
 from stratalog.rewrite.salvage.damaged_files import write_new_file
+from stratalog.rewrite.salvage.incomplete import exists, remove_attempts, remove_incomplete
 from stratalog.rewrite.salvage.plan import SalvagePlan
-from stratalog.rewrite.salvage.report import REPORT_NAME
 from stratalog.rewrite.salvage.write import write_partition
 from stratalog.rewrite.space import check_space
-from stratalog.storage.files.filesystem import DirEntry, FileSystem
+from stratalog.storage.files.filesystem import FileSystem
 from stratalog.storage.files.small_file import read_small_file
 from stratalog.storage.formats.checkpoints import decode_offsets, encode_offsets
 from stratalog.storage.formats.clean_shutdown import encode_clean_shutdown
@@ -32,30 +32,19 @@ from stratalog.storage.formats.topic_entries import (
 )
 from stratalog.storage.names import (
     CLEAN_SHUTDOWN,
-    DAMAGED_DIR,
     HIGH_WATERMARK_CHECKPOINT,
-    LEADER_EPOCH_CHECKPOINT,
     LOG_START_CHECKPOINT,
     META_PROPERTIES,
     PARTITION_METADATA,
     RECOVERY_CHECKPOINT,
     STRATALOG_TOPICS,
-    parse_partition_dir,
-    parse_partition_file,
     partition_dir_name,
 )
 from stratalog.types import TopicPartition
 
-__all__ = ["INCOMPLETE_SUFFIX", "check_target", "write_directory"]
+__all__ = ["INCOMPLETE_SUFFIX", "NewDirectory", "check_target", "write_directory"]
 
 INCOMPLETE_SUFFIX: Final = ".incomplete"
-_ROOT_FILES: Final = frozenset(
-    {
-        CLEAN_SHUTDOWN, HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, META_PROPERTIES,
-        RECOVERY_CHECKPOINT, STRATALOG_TOPICS,
-    }
-)  # fmt: skip
-_PARTITION_FILES: Final = frozenset({LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA})
 #: An index entry of 8 and one of 12 bytes for every 4 KiB of log, and something for other small files.
 _INDEX_SHARE: Final = 128
 
@@ -93,26 +82,60 @@ def write_directory(
     """Write the partitions of some plans into a new log directory. Raise UsageError if the target cannot be
     one, StorageError if the disk has no room for it. Whatever is raised, the originals are unchanged, and
     the target is complete or does not exist."""
-    target = os.path.normpath(target)
-    check_target(file_system, [plan.folder for plan in plans], target)
-    _refuse_twice(plans)
-    parent = os.path.dirname(target) or os.curdir
-    check_space(file_system, parent, sum(map(_needed_bytes, plans)))
-    incomplete = target + INCOMPLETE_SUFFIX
-    _remove_incomplete(file_system, incomplete)
-    file_system.make_dir(incomplete)
     limits = limits or RewriteLimits()
-    roots = _Roots(file_system, plans)
+    new = NewDirectory(file_system, plans, target)
+    new.begin()
     for plan in plans:
-        folder = os.path.join(incomplete, partition_dir_name(plan.topic_partition))
-        write_partition(file_system, plan, folder, roots.topic_id(plan.topic_partition), limits)
-    for name, data in roots.files().items():
-        write_new_file(file_system, os.path.join(incomplete, name), data)
-    file_system.sync_dir(incomplete)
-    if _exists(file_system, target):
-        file_system.remove_dir(target)
-    file_system.rename(incomplete, target)
-    file_system.sync_dir(parent)
+        write_partition(file_system, plan, new.folder_of(plan), new.topic_id(plan), limits)
+    new.finish()
+
+
+class NewDirectory:
+    """A log directory that partitions are written into. Call ``begin``, write the partition folders, then
+    call ``finish``. Until then the target does not exist."""
+
+    def __init__(self, file_system: FileSystem, plans: Sequence[SalvagePlan], target: str) -> None:
+        self._file_system = file_system
+        self._plans = plans
+        self._target = os.path.normpath(target)
+        self._roots = _Roots(file_system, plans)
+
+    @property
+    def incomplete(self) -> str:
+        """Where everything is written."""
+        return self._target + INCOMPLETE_SUFFIX
+
+    @property
+    def _parent(self) -> str:
+        return os.path.dirname(self._target) or os.curdir
+
+    def begin(self) -> None:
+        """Create the directory, without what an interrupted salvage has left. Raise UsageError if the target
+        cannot be one, StorageError if the disk has no room."""
+        check_target(self._file_system, [plan.folder for plan in self._plans], self._target)
+        _refuse_twice(self._plans)
+        check_space(self._file_system, self._parent, sum(map(_needed_bytes, self._plans)))
+        remove_incomplete(self._file_system, self.incomplete)
+        self._file_system.make_dir(self.incomplete)
+
+    def folder_of(self, plan: SalvagePlan) -> str:
+        """Return the new folder of a partition."""
+        return os.path.join(self.incomplete, partition_dir_name(plan.topic_partition))
+
+    def topic_id(self, plan: SalvagePlan) -> bytes | None:
+        """Return the id of a partition's topic, if it is known."""
+        return self._roots.topic_id(plan.topic_partition)
+
+    def finish(self) -> None:
+        """Write the files of the root, and give the directory its name."""
+        remove_attempts(self._file_system, self.incomplete)
+        for name, data in self._roots.files().items():
+            write_new_file(self._file_system, os.path.join(self.incomplete, name), data)
+        self._file_system.sync_dir(self.incomplete)
+        if exists(self._file_system, self._target):
+            self._file_system.remove_dir(self._target)
+        self._file_system.rename(self.incomplete, self._target)
+        self._file_system.sync_dir(self._parent)
 
 
 def _refuse_twice(plans: Sequence[SalvagePlan]) -> None:
@@ -128,75 +151,6 @@ def _refuse_twice(plans: Sequence[SalvagePlan]) -> None:
 
 def _needed_bytes(plan: SalvagePlan) -> int:
     return plan.kept_bytes + plan.kept_bytes // _INDEX_SHARE + plan.lost_bytes
-
-
-def _exists(file_system: FileSystem, folder: str) -> bool:
-    try:
-        file_system.list_dir(folder)
-    except StorageError as error:
-        if error.errno != errno.ENOENT:
-            raise
-        return False
-    return True
-
-
-# What an interrupted salvage left.
-
-
-def _remove_incomplete(file_system: FileSystem, folder: str) -> None:
-    """Remove an incomplete target. UsageError if something in it is not from a salvage."""
-    if _exists(file_system, folder):
-        files, folders = _incomplete_names(file_system, folder)
-        for path in files:
-            file_system.unlink(path)
-        for path in folders:
-            file_system.remove_dir(path)
-
-
-def _incomplete_names(file_system: FileSystem, root: str) -> tuple[list[str], list[str]]:
-    """Return the files and the folders of an incomplete target, each folder before the one it is in."""
-    files: list[str] = []
-    folders: list[str] = []
-    for entry in file_system.list_dir(root):
-        path = os.path.join(root, entry.name)
-        if entry.is_file and entry.name in _ROOT_FILES:
-            files.append(path)
-        elif entry.is_dir and parse_partition_dir(entry.name) is not None:
-            _add_partition(file_system, path, files, folders)
-        else:
-            raise _unknown(path)
-    folders.append(root)
-    return files, folders
-
-
-def _add_partition(
-    file_system: FileSystem, folder: str, files: list[str], folders: list[str]
-) -> None:
-    for entry in file_system.list_dir(folder):
-        path = os.path.join(folder, entry.name)
-        if entry.is_dir and entry.name == DAMAGED_DIR:
-            for each in file_system.list_dir(path):
-                if not _is_stored(each):
-                    raise _unknown(os.path.join(path, each.name))
-                files.append(os.path.join(path, each.name))
-            folders.append(path)
-        elif entry.is_file and (
-            entry.name in _PARTITION_FILES or parse_partition_file(entry.name) is not None
-        ):
-            files.append(path)
-        else:
-            raise _unknown(path)
-    folders.append(folder)
-
-
-def _is_stored(entry: DirEntry) -> bool:
-    return entry.is_file and (entry.name == REPORT_NAME or entry.name.endswith(".bin"))
-
-
-def _unknown(path: str) -> UsageError:
-    return UsageError(
-        f"{path} is not from an interrupted salvage: move it away, or choose another target"
-    )
 
 
 # The files in the root.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
 
 from stratalog.errors import StorageError, UsageError
 from stratalog.storage.files.filesystem import FileSystem
@@ -17,7 +17,7 @@ from stratalog.storage.names import (
 )
 from stratalog.types import TopicPartition
 
-__all__ = ["PartitionFolder", "find_folders"]
+__all__ = ["PartitionFolder", "Wanted", "find_folders"]
 
 
 class PartitionFolder(NamedTuple):
@@ -27,18 +27,31 @@ class PartitionFolder(NamedTuple):
     topic_partition: TopicPartition
 
 
+class Wanted(Protocol):
+    """A choice of topics and partitions."""
+
+    def check(self, found: Iterable[TopicPartition], /) -> None:
+        """Raise UsageError if something that was named is not among those found."""
+        ...
+
+    def takes(self, topic_partition: TopicPartition, /) -> bool:
+        """Return whether a partition was chosen."""
+        ...
+
+
 def find_folders(
-    file_system: FileSystem,
-    paths: Iterable[str],
-    is_wanted: Callable[[TopicPartition], bool] = lambda _: True,
+    file_system: FileSystem, paths: Iterable[str], wanted: Wanted | None = None
 ) -> list[PartitionFolder]:
-    """Return the partition folders at these paths, or in the log directories there, by topic and partition.
-    In log directories, folders that Kafka has set aside, and its metadata, are left out. Raise UsageError if
-    a path is neither, StorageError if it cannot be listed."""
+    """Return the partition folders at these paths, or in the log directories there, by topic and partition:
+    all, or those that are wanted. In log directories, folders that Kafka has set aside, and its metadata, are
+    left out. Raise UsageError if a path is neither, StorageError if it cannot be listed."""
     found: list[PartitionFolder] = []
     for path in paths:
         found += _folders_at(file_system, path)
-    unique = {os.path.abspath(each.path): each for each in found if is_wanted(each.topic_partition)}
+    if wanted is not None:
+        wanted.check(each.topic_partition for each in found)
+        found = [each for each in found if wanted.takes(each.topic_partition)]
+    unique = {os.path.abspath(each.path): each for each in found}
     return sorted(unique.values(), key=lambda each: (each.topic_partition, each.path))
 
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from stratalog.records.layout import CONTROL_MASK, ROW_WIDTH, Row
-from stratalog.rewrite.salvage.candidates import SourceFile
 from stratalog.rewrite.salvage.chain import Link, heaviest_chain
-from stratalog.rewrite.salvage.kept_batches import KeptBatches, walk_kept
+from stratalog.rewrite.salvage.kept_batches import KeptBatches, Sources, walk_kept
 from stratalog.rewrite.salvage.runs import Run
 from stratalog.rewrite.salvage.selection import LeftOut, LeftOutReason
 from stratalog.storage.epochs.leader_epochs import LeaderEpochs
 from stratalog.storage.files.filesystem import FileSystem
-from stratalog.storage.producers.rebuild import ProducerReplay
+from stratalog.storage.producers.rebuild import ProducerReplay, Replayed
 from stratalog.storage.producers.states import ProducerStates
+from stratalog.storage.producers.trail import ProducerTrail
 from stratalog.storage.segment.log_file import Window
 from stratalog.types import NO_LEADER_EPOCH
 
@@ -24,9 +24,13 @@ __all__ = [
     "EpochRun",
     "HeaderFacts",
     "HeaderReader",
+    "HeaderTrail",
+    "KeptHeaders",
+    "LocalHeaders",
     "OpenTransaction",
     "find_epoch_outliers",
-    "read_headers",
+    "join_trails",
+    "read_trail",
 ]
 
 
@@ -54,28 +58,89 @@ class HeaderFacts:
     open_transactions: tuple[OpenTransaction, ...]
 
 
-def read_headers(
-    file_system: FileSystem, sources: Sequence[SourceFile], kept: Sequence[Run]
-) -> HeaderFacts:
-    """Walk the headers of the kept runs, in the order of their offsets."""
-    reader = HeaderReader()
+@dataclass(frozen=True, slots=True)
+class HeaderTrail:
+    """What the headers of some of the batches say, without knowing those before them."""
+
+    epochs: tuple[EpochRun, ...]
+    producers: ProducerTrail
+
+
+class KeptHeaders(Protocol):
+    """What finds out what the headers of kept batches say."""
+
+    def surveyed(self) -> HeaderFacts:
+        """Return what all headers say that were seen in surveys, in the order of files and positions."""
+        ...
+
+    def read(self, kept: Sequence[Run]) -> HeaderFacts:
+        """Read the headers of the kept runs, in the order of their offsets."""
+        ...
+
+
+class LocalHeaders:
+    """Reads headers in this process. ``seen`` takes those that surveys come across."""
+
+    def __init__(self, file_system: FileSystem, sources: Sources) -> None:
+        self._file_system = file_system
+        self._sources = sources
+        self._states = ProducerStates()
+        self._reader = HeaderReader(self._states)
+        self.seen = self._reader.seen
+
+    def surveyed(self) -> HeaderFacts:
+        return _facts(self._reader.epochs, self._states)
+
+    def read(self, kept: Sequence[Run]) -> HeaderFacts:
+        states = ProducerStates()
+        reader = HeaderReader(states)
+        walk_kept(self._file_system, self._sources, kept, reader.seen)
+        return _facts(reader.epochs, states)
+
+
+def read_trail(file_system: FileSystem, sources: Sources, kept: Sequence[Run]) -> HeaderTrail:
+    """Walk the headers of some of the kept runs, those before them unknown."""
+    producers = ProducerTrail()
+    reader = HeaderReader(producers)
     walk_kept(file_system, sources, kept, reader.seen)
-    return reader.facts()
+    return HeaderTrail(reader.epochs, producers)
+
+
+def join_trails(trails: Iterable[HeaderTrail]) -> HeaderFacts:
+    """Return what all headers say, from trails that follow each other."""
+    epochs: list[EpochRun] = []
+    states = ProducerStates()
+    for trail in trails:
+        for each in trail.epochs:
+            _add_epoch(epochs, each)
+        trail.producers.replay_to(states)
+    return _facts(epochs, states)
+
+
+def _facts(epochs: Iterable[EpochRun], states: ProducerStates) -> HeaderFacts:
+    ongoing = (OpenTransaction(producer_id, first) for first, producer_id in states.ongoing)
+    return HeaderFacts(tuple(epochs), tuple(ongoing))
+
+
+def _add_epoch(epochs: list[EpochRun], new: EpochRun) -> None:
+    """Add batches after the last ones. They continue the last run if their epoch is the same."""
+    last = epochs[-1] if epochs else None
+    if last is not None and last.epoch == new.epoch:
+        epochs[-1] = last._replace(batches=last.batches + new.batches, last=new.last)
+    else:
+        epochs.append(new)
 
 
 class HeaderReader:
     """Takes in the headers of batches in the order of their offsets."""
 
-    def __init__(self) -> None:
+    def __init__(self, producers: Replayed) -> None:
         self._epochs: list[EpochRun] = []
-        self._states = ProducerStates()
-        self._replay = ProducerReplay(self._states)
+        self._replay = ProducerReplay(producers)
 
-    def facts(self) -> HeaderFacts:
-        ongoing = (
-            OpenTransaction(producer_id, first) for first, producer_id in self._states.ongoing
-        )
-        return HeaderFacts(tuple(self._epochs), tuple(ongoing))
+    @property
+    def epochs(self) -> tuple[EpochRun, ...]:
+        return tuple(self._epochs)
 
     def seen(self, batches: KeptBatches) -> None:
         rows, count = batches.rows, batches.held
@@ -96,12 +161,8 @@ class HeaderReader:
         rows = batches.rows
         row = rows[(end - 1) * ROW_WIDTH : end * ROW_WIDTH]
         last = _batch(row, batches.source, batches.window)
-        before = self._epochs[-1] if self._epochs else None
-        if before is not None and before.epoch == epoch:
-            self._epochs[-1] = before._replace(batches=before.batches + end - start, last=last)
-            return
         first = rows[start * ROW_WIDTH + Row.BASE_OFFSET]
-        self._epochs.append(EpochRun(epoch, end - start, first, last))
+        _add_epoch(self._epochs, EpochRun(epoch, end - start, first, last))
 
 
 def _batch(row: memoryview, source: int, window: Window) -> Run:

@@ -7,7 +7,7 @@ changed meanwhile.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from stratalog.errors import StorageError
@@ -27,7 +27,7 @@ from stratalog.rewrite.salvage.runs import Run
 from stratalog.storage.files.filesystem import FileSystem
 from stratalog.storage.segment.log_file import LogFile, Window, open_log_file
 
-__all__ = ["BatchesSeen", "KeptBatches", "single_batches", "walk_kept"]
+__all__ = ["BatchesSeen", "KeptBatches", "Sources", "single_batches", "walk_kept"]
 
 
 class KeptBatches(NamedTuple):
@@ -47,13 +47,15 @@ class KeptBatches(NamedTuple):
 
 
 BatchesSeen = Callable[[KeptBatches], None]
+#: Data files by the numbers that runs have for them: all of a partition, or those that are needed.
+Sources = Sequence[SourceFile] | Mapping[int, SourceFile]
 
 _ROWS_AT_ONCE: Final = 1024
 
 
 def walk_kept(
     file_system: FileSystem,
-    sources: Sequence[SourceFile],
+    sources: Sources,
     runs: Iterable[Run],
     seen: BatchesSeen,
     *,
@@ -150,7 +152,7 @@ def single_batches(file_system: FileSystem, source: SourceFile, run: Run) -> Ite
             row = batches.rows[at : at + ROW_WIDTH]
             found.append(_single(row, source, run.source, batches.window.position))
 
-    walk_kept(file_system, [source] * (run.source + 1), (run,), seen)
+    walk_kept(file_system, {run.source: source}, (run,), seen)
     with open_log_file(source.path, file_system) as log_file:
         for each in found:
             yield each if each.first >= 0 else _opened(log_file, each)

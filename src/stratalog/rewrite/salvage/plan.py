@@ -16,10 +16,10 @@ from stratalog.rewrite.salvage.candidates import Candidates, SourceFile, find_ca
 from stratalog.rewrite.salvage.epochs import read_epochs
 from stratalog.rewrite.salvage.header_facts import (
     HeaderFacts,
-    HeaderReader,
+    KeptHeaders,
+    LocalHeaders,
     OpenTransaction,
     find_epoch_outliers,
-    read_headers,
 )
 from stratalog.rewrite.salvage.kept_batches import BatchesSeen, single_batches
 from stratalog.rewrite.salvage.losses import (
@@ -39,7 +39,16 @@ from stratalog.storage.segment.clean_end import CleanEnds
 from stratalog.storage.segment.log_file import open_log_file
 from stratalog.types import Progress, TopicPartition
 
-__all__ = ["DEFAULT_OPTIONS", "SalvageOptions", "SalvagePlan", "plan_salvage"]
+__all__ = [
+    "DEFAULT_OPTIONS",
+    "SalvageInput",
+    "SalvageOptions",
+    "SalvagePlan",
+    "find_input",
+    "plan_from",
+    "plan_salvage",
+    "survey_source",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +123,16 @@ class SalvagePlan:
         return bool(self.lost) or any(not each.is_blank for each in self.ranges)
 
 
+@dataclass(frozen=True, slots=True)
+class SalvageInput:
+    """What a partition is salvaged from: its data files, of which ``sources`` are surveyed."""
+
+    folder: str
+    topic_partition: TopicPartition
+    candidates: Candidates
+    sources: tuple[SourceFile, ...]
+
+
 def plan_salvage(
     file_system: FileSystem,
     folder: str,
@@ -122,15 +141,36 @@ def plan_salvage(
 ) -> SalvagePlan:
     """Find out what of a partition's folder can be kept. Raise UsageError if the folder is not a partition's,
     StorageError if a file cannot be read. ``note_read`` is called with the bytes read since the last call."""
+    given = find_input(file_system, folder, options)
+    headers = LocalHeaders(file_system, given.sources)
+    surveys = [
+        survey_source(file_system, number, source, options.limits, note_read, headers.seen)
+        for number, source in enumerate(given.sources)
+    ]
+    return plan_from(file_system, given, surveys, headers)
+
+
+def find_input(file_system: FileSystem, folder: str, options: SalvageOptions) -> SalvageInput:
+    """List what a partition is salvaged from. Raise UsageError if the folder is not a partition's,
+    StorageError if it cannot be read."""
     topic_partition = parse_partition_dir(os.path.basename(os.path.abspath(folder)))
     if topic_partition is None:
         raise UsageError(f"{folder} is not a partition folder: its name is not <topic>-<partition>")
     candidates = find_candidates(file_system, folder)
     _refuse_mixture(folder, candidates)
     sources = (*candidates.live, *(candidates.leftovers if options.with_leftovers else ()))
-    headers = HeaderReader()
-    surveys = _survey_all(file_system, sources, options, note_read, headers.seen)
-    log_end = _clean_end(file_system, folder, topic_partition)
+    return SalvageInput(folder, topic_partition, candidates, sources)
+
+
+def plan_from(
+    file_system: FileSystem,
+    given: SalvageInput,
+    surveys: Sequence[FileSurvey],
+    headers: KeptHeaders,
+) -> SalvagePlan:
+    """Decide what of a partition is kept, from the surveys of its sources."""
+    folder, candidates, sources = given.folder, given.candidates, given.sources
+    log_end = _clean_end(file_system, folder, given.topic_partition)
     live = surveys[: len(candidates.live)]
     log_facts = LogFacts.of(
         live,
@@ -145,7 +185,7 @@ def plan_salvage(
     )
     return SalvagePlan(
         folder=folder,
-        topic_partition=topic_partition,
+        topic_partition=given.topic_partition,
         sources=sources,
         kept=selection.kept,
         ranges=ranges,
@@ -171,26 +211,25 @@ def _refuse_mixture(folder: str, candidates: Candidates) -> None:
         )
 
 
-def _survey_all(
+def survey_source(
     file_system: FileSystem,
-    sources: Sequence[SourceFile],
-    options: SalvageOptions,
+    number: int,
+    source: SourceFile,
+    limits: SurveyLimits,
     note_read: Progress,
     seen: BatchesSeen,
-) -> list[FileSurvey]:
-    surveys = []
-    for number, source in enumerate(sources):
-        with open_log_file(source.path, file_system) as log_file:
-            found = replace(log_file, base_offset=source.base_offset, is_v07=source.is_v07).up_to(
-                source.size_bytes
+) -> FileSurvey:
+    """Survey one source of a partition, which has this number among them."""
+    with open_log_file(source.path, file_system) as log_file:
+        found = replace(log_file, base_offset=source.base_offset, is_v07=source.is_v07).up_to(
+            source.size_bytes
+        )
+        if log_file.size < source.size_bytes:
+            raise StorageError(
+                "became shorter: run salvage when nothing writes to the directory",
+                path=source.path,
             )
-            if log_file.size < source.size_bytes:
-                raise StorageError(
-                    "became shorter: run salvage when nothing writes to the directory",
-                    path=source.path,
-                )
-            surveys.append(survey_file(found, number, options.limits, note_read, seen))
-    return surveys
+        return survey_file(found, number, limits, note_read, seen)
 
 
 def _clean_end(file_system: FileSystem, folder: str, topic_partition: TopicPartition) -> int | None:
@@ -210,7 +249,7 @@ def _select(
     surveys: Sequence[FileSurvey],
     log_facts: LogFacts,
     known_epochs: LeaderEpochs | None,
-    headers: HeaderReader,
+    headers: KeptHeaders,
 ) -> tuple[Selection, HeaderFacts]:
     """Select what is kept and read its headers, unless those that the surveys have read (``headers``) are the
     same. If they show batches with wrong leader epochs, select again without them: another copy may be
@@ -226,7 +265,7 @@ def _select(
         if any(source.is_v07 for source in sources):
             return selection, HeaderFacts((), ())
         is_read = has_all and selection.kept == tuple(runs)
-        facts = headers.facts() if is_read else read_headers(file_system, sources, selection.kept)
+        facts = headers.surveyed() if is_read else headers.read(selection.kept)
         found = find_epoch_outliers(facts.epochs, known_epochs)
         if not found:
             break

@@ -10,7 +10,7 @@ from stratalog.records.layout import INT32_MAX
 from stratalog.rewrite.salvage.plan import SalvagePlan
 from stratalog.rewrite.salvage.runs import Run
 
-__all__ = ["NewSegment", "plan_segments", "plan_segments_v07"]
+__all__ = ["NewSegment", "segments_of"]
 
 
 class NewSegment(NamedTuple):
@@ -19,9 +19,19 @@ class NewSegment(NamedTuple):
     base_offset: int
     modified_ms: int
     runs: tuple[Run, ...]
+    is_v07: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(run.size_bytes for run in self.runs)
 
 
-def plan_segments(plan: SalvagePlan) -> list[NewSegment]:
+def segments_of(plan: SalvagePlan) -> list[NewSegment]:
+    """Return the segments that what is kept of a partition becomes, in the order of their offsets."""
+    return _plan_v07(plan) if plan.is_v07 else _plan_segments(plan)
+
+
+def _plan_segments(plan: SalvagePlan) -> list[NewSegment]:
     """Begin a new segment where an old one began. If offsets before it are lost, the segment is named by the
     first of them: so no offset of the log is outside of its segments."""
     live = [source for source in plan.sources if not source.is_leftover]
@@ -52,7 +62,7 @@ def _in_reach(base: int, own_base: int, runs: Sequence[Run]) -> int:
     return own_base if base < own_base <= runs[0].first else runs[0].first
 
 
-def plan_segments_v07(plan: SalvagePlan) -> list[NewSegment]:
+def _plan_v07(plan: SalvagePlan) -> list[NewSegment]:
     """Begin a new file after every gap: the offsets of 0.7 are positions, and stay what they are."""
     segments: list[NewSegment] = []
     for run in plan.kept:
@@ -62,8 +72,8 @@ def plan_segments_v07(plan: SalvagePlan) -> list[NewSegment]:
         if last is not None and is_next and last.runs[-1].source == run.source:
             segments[-1] = last._replace(runs=(*last.runs, run))
         else:
-            segments.append(NewSegment(run.first, source.modified_ms, (run,)))
+            segments.append(NewSegment(run.first, source.modified_ms, (run,), is_v07=True))
     if not segments:
         times = [source.modified_ms for source in plan.sources]
-        return [NewSegment(plan.log_start, max(times, default=0), ())]
+        return [NewSegment(plan.log_start, max(times, default=0), (), is_v07=True)]
     return segments
