@@ -8,11 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-from unittest import mock
 
 import pytest
 
@@ -30,8 +27,9 @@ from stratalog.spark.jobs.rewriting.work import PartitionOutcome
 from stratalog.storage.commits.journal import read_journal
 from stratalog.storage.commits.key import CommitKey
 from stratalog.storage.commits.segment_groups import PartitionGroups
-from stratalog.storage.files.filesystem import OsFileSystem, OsWritableFile
+from stratalog.storage.files.filesystem import OsFileSystem
 from tests.scale import sized
+from tests.spark.jobs.kills import counting, killed_at
 from tests.spark.jobs.test_compact_groups import shuffle
 from tests.spark.jobs.test_rewriting import (
     clock,
@@ -44,10 +42,6 @@ from tests.spark.jobs.test_rewriting import (
 )
 
 KEY = CommitKey("killed", 0)
-CALLS = {
-    OsFileSystem: ("open_writable", "make_dir", "rename", "link", "unlink", "sync_dir"),
-    OsWritableFile: ("write_at", "truncate", "sync"),
-}
 Counted = Callable[[str, object], None]
 
 
@@ -74,44 +68,9 @@ def commit(path: str, partitions: list[PartitionGroups]) -> None:
     commit_segments(path, KEY, partitions, clock=clock(), lock_timeout_s=5)
 
 
-@contextmanager
-def counting(note: Callable[[], None]) -> Iterator[None]:
-    """Call a function before every call that changes the disk."""
-    with ExitStack() as patched:
-        for kind, names in CALLS.items():
-            for name in names:
-                noted = _noted(note, getattr(kind, name))
-                patched.enter_context(mock.patch.object(kind, name, noted))
-        yield
-
-
-def _noted(note: Callable[[], None], real: Any) -> Any:
-    def call(*given: Any, **names: Any) -> Any:
-        note()
-        return real(*given, **names)
-
-    return call
-
-
 def killed(path: str, partitions: list[PartitionGroups], call: int) -> None:
     """Commit in a process that is killed before its ``call``-th call."""
-    child = os.fork()
-    if child == 0:
-        left = call
-
-        def note() -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        try:
-            with counting(note):
-                commit(path, partitions)
-        finally:
-            os._exit(1)
-    _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status), f"call {call} was not reached"
+    killed_at(lambda: commit(path, partitions), call)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
