@@ -19,7 +19,7 @@ GUIDE = ROOT / "docs/guides/spark-jobs.md"
 BLOCKS = re.findall(r"^```console\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
 JOBS = (
     "count", "stat", "verify", "export", "import", "mirror", "compact", "erase", "recompress",
-    "upgrade",
+    "upgrade", "salvage",
 )  # fmt: skip
 
 slow = pytest.mark.slow
@@ -61,6 +61,17 @@ def test_spark_is_not_imported_before_a_job_runs(arguments):
         (["erase", *folders("v2-plain")], 2, "nothing is named to be erased"),
         (["recompress", "-z", "lz4", "--roll", *folders("v2-plain")], 2, "without --write"),
         (["upgrade", "--max-seconds", "5", *folders("v2-plain")], 2, "committed as a whole"),
+        (["salvage", "no-such-folder"], 3, "no such file or directory"),
+        (["salvage", "--write", *folders("v2-plain")], 2, "--write needs --out"),
+        (["salvage", "-t", "nope", *folders("v2-plain")], 2, "no topic"),
+        (
+            ["salvage", "--out", f"{folders('v2-plain')[0]}/new", *folders("v2-plain")],
+            2,
+            "lie in each",
+        ),
+        (["salvage", "--out", "docs", *folders("v2-plain")], 2, "is not empty"),
+        (["salvage", "docs"], 2, "is not a log directory"),
+        (["salvage", "README.md"], 2, "is a file"),
     ],
 )
 def test_what_is_wrong_is_said_before_java_starts(arguments, code, says, monkeypatch):

@@ -153,8 +153,11 @@ WITHIN: dict[str, dict[str, set[str]]] = {
         "importing": {"run"},
         "mirroring": {"run"},
         "rewriting": {"run"},
+        "salvaging": {"run"},
         "verifying": {"run"},
-        "__init__": {"counting", "exporting", "importing", "mirroring", "rewriting", "verifying"},
+        "__init__": {
+            "counting", "exporting", "importing", "mirroring", "rewriting", "salvaging", "verifying",
+        },
     },
 }  # fmt: skip
 MODULES_MAX = 20

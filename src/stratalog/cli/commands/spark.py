@@ -26,6 +26,7 @@ JOBS: Final = {
     "erase": "spark_rewrite.erase",
     "recompress": "spark_rewrite.recompress",
     "upgrade": "spark_rewrite.upgrade",
+    "salvage": "spark_rewrite.salvage",
 }
 
 

@@ -1,0 +1,1 @@
+"""The job ``salvage``: save what is intact of damaged partitions that outgrow one machine."""
