@@ -6,6 +6,7 @@ a trail; the process that has the trails of all segments replays them in order.
 
 from __future__ import annotations
 
+import pickle
 import zlib
 from array import array
 from collections.abc import Iterable, Mapping
@@ -26,18 +27,20 @@ _ROW_OF: Final = attrgetter(*(field.name for field in fields(BatchHeader)))
 #: Rows are as regular as columns: more effort makes them little smaller.
 _LEVEL: Final = 1
 
-_State = tuple[bytes, dict[int, ControlRecord]]
+_Contents = tuple["array[int]", dict[int, ControlRecord]]
 
 
 class ProducerTrail:
-    """Takes the place of :class:`ProducerStates` in a replay. Small if pickled."""
+    """Takes the place of :class:`ProducerStates` in a replay. Once it is pickled, it is small, and stays so
+    until it is replayed: a driver may hold those of all segments of a log."""
 
     def __init__(self) -> None:
         self._rows = array("q")
         self._markers: dict[int, ControlRecord] = {}
+        self._packed = b""
 
     def __len__(self) -> int:
-        return len(self._rows) // ROW_WIDTH
+        return len(self._contents()[0]) // ROW_WIDTH
 
     def replay(
         self, headers: Iterable[BatchHeader], markers: Mapping[int, ControlRecord]
@@ -51,24 +54,32 @@ class ProducerTrail:
 
     def replay_to(self, states: ProducerStates) -> list[AbortedTxn]:
         """Bring the states of producers up to date; return what that adds to the transaction index."""
+        rows, markers = self._contents()
         headers = (
-            BatchHeader.from_row(self._rows[at : at + ROW_WIDTH])
-            for at in range(0, len(self._rows), ROW_WIDTH)
+            BatchHeader.from_row(rows[at : at + ROW_WIDTH]) for at in range(0, len(rows), ROW_WIDTH)
         )
-        return states.replay(headers, self._markers)
+        return states.replay(headers, markers)
 
-    def __getstate__(self) -> _State:
-        return zlib.compress(self._thinned().tobytes(), _LEVEL), self._markers
+    def _contents(self) -> _Contents:
+        if not self._packed:
+            return self._rows, self._markers
+        contents: _Contents = pickle.loads(zlib.decompress(self._packed))  # noqa: S301  # our own
+        return contents
 
-    def __setstate__(self, state: _State) -> None:
-        packed, self._markers = state
-        self._rows = array("q", zlib.decompress(packed))
+    def __getstate__(self) -> bytes:
+        rows, markers = self._contents()
+        return zlib.compress(pickle.dumps((_thinned(rows), markers)), _LEVEL)
 
-    def _thinned(self) -> array[int]:
-        """Return the rows that matter: of a long walk fewer than of the windows that it consists of."""
-        keep = array("q", bytes(8 * len(self)))
-        kept = kernel.replay_rows(memoryview(self._rows), len(self), keep) if len(self) else 0
-        thinned = array("q")
-        for number in keep[:kept]:
-            thinned.extend(self._rows[number * ROW_WIDTH : (number + 1) * ROW_WIDTH])
-        return thinned
+    def __setstate__(self, packed: bytes) -> None:
+        self._packed = packed
+
+
+def _thinned(rows: array[int]) -> array[int]:
+    """Return the rows that matter: of a long walk fewer than of the windows that it consists of."""
+    count = len(rows) // ROW_WIDTH
+    keep = array("q", bytes(8 * count))
+    kept = kernel.replay_rows(memoryview(rows), count, keep) if count else 0
+    thinned = array("q")
+    for number in keep[:kept]:
+        thinned.extend(rows[number * ROW_WIDTH : (number + 1) * ROW_WIDTH])
+    return thinned
