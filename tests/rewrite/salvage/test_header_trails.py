@@ -27,6 +27,7 @@ def slices(runs: Sequence[Run], rng: random.Random) -> Iterator[Sequence[Run]]:
         at += count
 
 
+@pytest.mark.scaled
 @pytest.mark.parametrize(("kind", "seed"), seeds(sized(20, 200), KINDS))
 def test_slices_say_together_what_all_say(tmp_path: Path, kind: str, seed: int) -> None:
     rng = random.Random(fresh(seed))

@@ -7,6 +7,9 @@ import json
 import os
 import random
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -112,6 +115,7 @@ def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- the same as the local one -------------------------------------------------------------------
 
 
+@pytest.mark.scaled
 @pytest.mark.usefixtures("one_by_one")
 @pytest.mark.parametrize("with_leftovers", [False, True])
 def test_random_damage_leaves_what_the_local_one_leaves(
@@ -293,8 +297,9 @@ def test_a_file_that_changed_since_the_plan_is_noticed(spark: Any, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("one_by_one")
-def test_tasks_that_fail_after_their_work_are_tried_again(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_tasks_that_die_after_their_work_are_tried_again(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_killed: bool
 ) -> None:
     root = damaged_log(tmp_path / "old")
     locally([root], tmp_path / "local")
@@ -310,6 +315,8 @@ def test_tasks_that_fail_after_their_work_are_tried_again(
             path = failures / str(number)
             if not path.exists():
                 path.touch()
+                if is_killed:
+                    os.kill(os.getpid(), signal.SIGKILL)
                 raise ConnectionResetError("the answer of this attempt is lost")
             return answer
 
@@ -365,6 +372,31 @@ def test_a_driver_killed_before_any_call_leaves_a_complete_target_or_none(
     assert states_of(root) == before
     assert complete <= 2
     record_property("counted: kills of a driver that salvages", len(numbers))
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("call", [12])
+def test_a_spark_driver_is_killed(tmp_path: Path, call: int) -> None:
+    """The whole job, in a process with a Java of its own; then the same job again."""
+    root = damaged_log(tmp_path / "old")
+    locally([root], tmp_path / "local")
+    before = states_of(root)
+    first = run_job(root, tmp_path / "new", call)
+    assert first.returncode == -signal.SIGKILL, first.stdout[-2000:]
+    assert names_in(tmp_path) == ["local", f"new{INCOMPLETE_SUFFIX}", "old"]
+    again = run_job(root, tmp_path / "new", 0)
+    assert again.returncode == 0, again.stdout[-2000:]
+    assert names_in(tmp_path) == ["local", "new", "old"]
+    assert tree(tmp_path / "new") == tree(tmp_path / "local")
+    assert states_of(root) == before
+
+
+def run_job(root: Path, target: Path, call: int) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, "-m", "tests.spark_programs.killed_salvage"]
+    return subprocess.run(
+        [*program, str(root), str(target), str(call)], cwd=Path(__file__).parents[3],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, check=False,
+    )  # fmt: skip
 
 
 def test_an_attempt_that_goes_on_writing_fails(tmp_path: Path) -> None:
