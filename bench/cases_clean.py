@@ -18,7 +18,7 @@ from bench.harness import Bar, Setup, Skip, Workload, case
 from stratalog.records import kernel
 from stratalog.records.builder import BatchBuilder, BatchOptions
 from stratalog.records.layout import Codec
-from stratalog.rewrite.compact.clean import CleanerSettings, clean_log, find_cleanable
+from stratalog.rewrite.compact.clean import CleanerSettings, UnstoredCheckpoint, clean_log
 from stratalog.rewrite.limits import RewriteLimits
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.partition_log import PartitionLog
@@ -98,13 +98,14 @@ def clean_once(folder: Path, size: int) -> float:
     """Clean a log; return seconds for each GiB of it, without opening and closing it."""
     log = PartitionLog.open(str(folder), config_of(size), is_clean=True, watermark="written")
     now_ms = int(time.time() * 1000)
-    found = find_cleanable(log.view, log.config, checkpoint=None, now_ms=now_ms)
+    checkpoint = UnstoredCheckpoint(log, now_ms=now_ms)
+    cleanable_bytes = checkpoint.find().cleanable_bytes
     settings = CleanerSettings(dedupe_bytes=DEDUPE_BYTES)
     started = time.perf_counter()
-    clean_log(log, found, settings, RewriteLimits(), now_ms=now_ms)
+    clean_log(log, checkpoint, settings, RewriteLimits(), now_ms=now_ms)
     seconds = time.perf_counter() - started
     log.close()
-    return seconds * GIB / found.cleanable_bytes
+    return seconds * GIB / cleanable_bytes
 
 
 def clean_by_kafka(setup: Setup, source: Path, number: int) -> float:

@@ -18,7 +18,7 @@ from stratalog.records.layout import INT64_MAX
 from stratalog.rewrite.cleaned import CleanedSegments
 from stratalog.rewrite.compact import clean as cleaning
 from stratalog.rewrite.compact import compaction
-from stratalog.rewrite.compact.clean import CleanerSettings, clean_log, find_cleanable
+from stratalog.rewrite.compact.clean import CleanerSettings, UnstoredCheckpoint, clean_log
 from stratalog.rewrite.compact.compaction import CompactionRules
 from stratalog.rewrite.compact.offset_map import aborted_fields, build_offset_map
 from stratalog.rewrite.compact.sections import CleanableLog
@@ -30,7 +30,6 @@ from stratalog.storage.names import FileKind, Stage
 from stratalog.storage.partition_log import PartitionLog
 from stratalog.storage.replace.swap import Swap
 from stratalog.storage.segment.txn_index import AbortedTxn
-from stratalog.storage.views.log_view import LogView
 from stratalog.testing import Explorer, crash_state
 from stratalog.types import NO_TIMESTAMP, Progress
 from tests.crash.clean_world import CASES
@@ -70,8 +69,8 @@ def young_tombstones() -> None:
 
 def clean_everything(log: PartitionLog) -> None:
     now_ms = log.clock.now_ms()
-    found = find_cleanable(log.view, log.config, checkpoint=None, now_ms=now_ms)
-    clean_log(log, found, CleanerSettings(), RewriteLimits(), now_ms=now_ms)
+    checkpoint = UnstoredCheckpoint(log, now_ms=now_ms)
+    clean_log(log, checkpoint, CleanerSettings(), RewriteLimits(), now_ms=now_ms)
 
 
 def newest_value_in_active_segment() -> None:
@@ -137,9 +136,10 @@ def swapped_at_once(self: Swap) -> list[str]:
 
 
 def noted_to_the_end(
-    view: LogView, cleanable: CleanableLog, newest: kernel.OffsetMap, note_read: Progress
+    log: PartitionLog, cleanable: CleanableLog, newest: kernel.OffsetMap, note_read: Progress
 ) -> int:
     """The map gets the keys of the active segment, too."""
+    view = log.view
     segments = view.segments.segments
     end = build_offset_map(
         newest,

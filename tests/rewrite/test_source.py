@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stratalog.errors import CorruptionError, StratalogError
-from stratalog.rewrite.compact.clean import CleanerSettings, clean_log, find_cleanable
+from stratalog.rewrite.compact.clean import CleanerSettings, UnstoredCheckpoint, clean_log
 from stratalog.rewrite.limits import RewriteLimits, RewriteStoppedError
 from stratalog.rewrite.rewriter import rewrite_group, sources_of
 from stratalog.storage.log_config import LogConfig
@@ -35,10 +35,9 @@ def contents_of(disk: MemoryFileSystem) -> dict[str, bytes]:
 
 
 def clean(log: PartitionLog, limits: RewriteLimits | None = None) -> None:
-    found = find_cleanable(log.view, log.config, checkpoint=None, now_ms=0)
-    clean_log(
-        log, found, CleanerSettings(1 << 12), limits or RewriteLimits(), now_ms=log.clock.now_ms()
-    )
+    now_ms = log.clock.now_ms()
+    checkpoint = UnstoredCheckpoint(log, now_ms=now_ms)
+    clean_log(log, checkpoint, CleanerSettings(1 << 12), limits or RewriteLimits(), now_ms=now_ms)
 
 
 def test_an_identity_copies_every_byte() -> None:

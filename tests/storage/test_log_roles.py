@@ -28,9 +28,9 @@ ROLES = {
         "subscribe", "view", "wait", "wake_readers",
     },
     LogMaintenance: {
-        "advance_start", "clock", "expire_producers", "facts", "file_system", "flush", "flush_if_due",
-        "index_limits", "plan_retention", "reconfigure", "remove_due", "replace_indexes", "replace_segments",
-        "restart", "retain", "rewriting", "roll", "segments", "truncate",
+        "advance_start", "before_truncation", "clock", "expire_producers", "facts", "file_system", "flush",
+        "flush_if_due", "index_limits", "plan_retention", "reconfigure", "remove_due", "replace_indexes",
+        "replace_segments", "restart", "retain", "rewriting", "roll", "segments", "truncate",
     },
     PartitionLog: {"abandon", "close", "open"},
 }  # fmt: skip

@@ -347,12 +347,16 @@ class Logs(RewritingLogs):
 
     def alter_configs(self, topic: str, configs: Mapping[str, object | None]) -> Topic:
         """Change configs of a topic, by Kafka's names; None resets one to the broker's default. Open logs,
-        and the flushes by ``flush.ms``, follow at once."""
+        and the flushes by ``flush.ms``, follow at once. If the topic is not compacted any more, a background
+        cleaning of it is stopped, and no record of it is removed after this returns."""
         self._check_writable()
         given = _config_mapping(configs)
         if given is None:
             raise UsageError("configs are a mapping of names to values, not None")
-        return self._changes.alter_configs(topic, given)
+        altered = self._changes.alter_configs(topic, given)
+        if not altered.config.compacts:
+            self._cleaner.wait_until_stopped(topic)
+        return altered
 
     @property
     def broker_config(self) -> BrokerConfig:

@@ -101,6 +101,8 @@ class OpenPartitions:
                 return log
             directory = self._catalogue.directory(topic_partition)
             log = self._load(topic_partition, directory)
+            log.before_truncation(partial(self.lower_cleaned, topic_partition))
+            self.lower_cleaned(topic_partition, log.log_end)  # recovery may have truncated it
             self._logs[topic_partition] = log
             self.flush_by_time(log)
             if log.report:
@@ -150,12 +152,19 @@ class OpenPartitions:
         """Store up to which offset a log is compacted, unless its topic was deleted: the log that has its
         name now may be of another topic, which is not compacted."""
         with self.lock:
-            if self._logs.get(topic_partition) is not log:
+            if self.is_closed or self._logs.get(topic_partition) is not log:
                 return
             known = self._catalogue.directory_of
             checkpoint = self._catalogue.directory(topic_partition).cleaned_offsets
             offsets = {each: at for each, at in checkpoint.offsets.items() if each in known}
             checkpoint.write({**offsets, topic_partition: offset})
+
+    def lower_cleaned(self, topic_partition: TopicPartition, offset: int) -> None:
+        """Store that a log is compacted up to ``offset`` at most: what is appended there is new."""
+        with self.lock:
+            checkpoint = self._catalogue.directory(topic_partition).cleaned_offsets
+            if checkpoint.offsets.get(topic_partition, 0) > offset:
+                checkpoint.write({**checkpoint.offsets, topic_partition: offset})
 
     def reconfigure(self, topic: str) -> None:
         """Apply the present configs of a topic to its open logs. A log that failed takes them when it is

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import Final
 
@@ -63,6 +63,10 @@ class RewriteLimits:
     progress: Progress | None = None
     clock: Clock = SYSTEM_CLOCK
     bytes_done: int = field(default=0, init=False)
+
+    def stopping(self, is_stopped: Callable[[], bool]) -> RewriteLimits:
+        """Return the same limits, with another reason to stop."""
+        return replace(self, is_stopped=lambda: self.is_stopped() or is_stopped())
 
     def note(self, size_bytes: int) -> None:
         """Count bytes that were read or written; wait, or raise RewriteStoppedError, as the limits say."""

@@ -6,7 +6,8 @@ before the next one is written, so that a rewrite may be stopped between any two
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from stratalog.errors import StorageError
@@ -20,7 +21,13 @@ from stratalog.storage.segment.sparse_index import IndexLimits
 from stratalog.storage.views.log_view import LogView
 from stratalog.types import NO_TIMESTAMP
 
-__all__ = ["GroupResult", "find_replaced", "rewrite_group", "sources_of"]
+__all__ = [
+    "GroupResult",
+    "find_replaced",
+    "rewrite_group",
+    "sources_of",
+    "stopped_by_deletion",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,21 @@ def sources_of(view: LogView, segments: Sequence[Segment]) -> list[SourceSegment
     return sources
 
 
+@contextmanager
+def stopped_by_deletion(log: PartitionLog, segments: Sequence[Segment]) -> Iterator[None]:
+    """Turn an error into RewriteStoppedError if the log has deleted one of the segments that were read."""
+    try:
+        yield
+    except StorageError as error:
+        present = log.view.segments.segments
+        gone = [each.base_offset for each in segments if each not in present]
+        if not gone or log.is_closed:
+            raise
+        raise RewriteStoppedError(
+            f"the segments from {gone[0]} on were deleted while they were rewritten"
+        ) from error
+
+
 def rewrite_group(
     log: PartitionLog,
     sources: Sequence[SourceSegment],
@@ -80,13 +102,14 @@ def rewrite_group(
         index_limits or log.index_limits,
         size_max=size_max,
     )
+    segments = [source.segment for source in sources]
     try:
-        cleaned.begin()
-        _write(sources, transform, cleaned, limits)
-        new = list(cleaned.finish(sources[-1].modified_ms))
-        if before_swap is not None:
-            before_swap(sources, new)
-        segments = [source.segment for source in sources]
+        with stopped_by_deletion(log, segments):
+            cleaned.begin()
+            _write(sources, transform, cleaned, limits)
+            new = list(cleaned.finish(sources[-1].modified_ms))
+            if before_swap is not None:
+                before_swap(sources, new)
         if not log.replace_segments(segments, new, records=cleaned.records):
             raise RewriteStoppedError(
                 f"the segments from {sources[0].base_offset} on were deleted while they were rewritten"

@@ -15,7 +15,7 @@ from confluent_kafka.admin._resource import ResourceType
 from stratalog.records.columns import decode_records
 from stratalog.records.layout import DELETE_HORIZON_MASK, Check
 from stratalog.records.scan import scan_batches
-from stratalog.rewrite.compact.clean import CleanerSettings, clean_to_end, find_cleanable
+from stratalog.rewrite.compact.clean import CleanerSettings, UnstoredCheckpoint, clean_to_end
 from stratalog.rewrite.limits import RewriteLimits
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.partition_log import PartitionLog
@@ -148,7 +148,7 @@ def expected_end(copy: Path, workload: Workload, checkpoint: int | None) -> int:
     """Where Kafka's cleaning will come to; -1 if there is nothing to clean."""
     log = open_copy(copy / f"{workload.topic}-0", workload, 0)
     try:
-        found = find_cleanable(log.view, log.config, checkpoint=checkpoint, now_ms=0)
+        found = UnstoredCheckpoint(log, checkpoint, now_ms=0).find()
     finally:
         log.abandon()
     return found.first_uncleanable if found.cleanable_bytes else -1
@@ -165,7 +165,7 @@ def clean(folder: Path, workload: Workload, checkpoint: int | None, now_ms: int)
     log = open_copy(folder, workload, now_ms)
     settings = CleanerSettings(dedupe_bytes=MAP_BYTES)
     try:
-        found = find_cleanable(log.view, log.config, checkpoint=checkpoint, now_ms=now_ms)
-        return len(list(clean_to_end(log, found, settings, RewriteLimits(), now_ms=now_ms)))
+        stored = UnstoredCheckpoint(log, checkpoint, now_ms=now_ms)
+        return len(list(clean_to_end(log, stored, settings, RewriteLimits(), now_ms=now_ms)))
     finally:
         log.close()

@@ -11,7 +11,7 @@ import pytest
 
 import stratalog
 from stratalog.records.model import Record
-from stratalog.rewrite.compact.clean import CleanerSettings, clean_log, find_cleanable
+from stratalog.rewrite.compact.clean import CleanerSettings, UnstoredCheckpoint, clean_log
 from stratalog.rewrite.limits import RewriteLimits, RewriteStoppedError
 from stratalog.storage.log_config import LogConfig
 from stratalog.storage.partition_log import PartitionLog
@@ -220,10 +220,11 @@ def test_a_cleaning_that_is_stopped_keeps_what_it_has_done() -> None:
     workload.run(log, 60)
     workload.end_all(log)
     before = batches_of(log)
-    found = find_cleanable(log.view, log.config, checkpoint=None, now_ms=0)
-    limits = RewriteLimits(bytes_max=found.cleanable_bytes + 1500)
+    checkpoint = UnstoredCheckpoint(log, now_ms=0)
+    limits = RewriteLimits(bytes_max=checkpoint.find().cleanable_bytes + 1500)
     with pytest.raises(RewriteStoppedError):
-        clean_log(log, found, CleanerSettings(), limits, now_ms=log.clock.now_ms())
+        clean_log(log, checkpoint, CleanerSettings(), limits, now_ms=log.clock.now_ms())
+    assert checkpoint.offset is None
     partly = batches_of(log)
     assert partly != before
     assert partly[-5:] == before[-5:]
@@ -333,8 +334,9 @@ def test_logs_of_old_formats_keep_the_newest_record_of_each_key(
         log.roll()
         before = uncommitted(log)
         for _ in range(2):
-            found = find_cleanable(log.view, config, checkpoint=None, now_ms=0)
-            clean_log(log, found, CleanerSettings(), RewriteLimits(), now_ms=log.clock.now_ms())
+            checkpoint = UnstoredCheckpoint(log, now_ms=0)
+            now_ms = log.clock.now_ms()
+            clean_log(log, checkpoint, CleanerSettings(), RewriteLimits(), now_ms=now_ms)
             check_survivors(uncommitted(log), before, log.log_end)
         after = uncommitted(log)
         log.close()

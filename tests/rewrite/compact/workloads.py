@@ -16,7 +16,7 @@ from stratalog.records.builder import BatchOptions, build_batch
 from stratalog.records.control import ControlType, build_marker
 from stratalog.records.layout import Codec
 from stratalog.records.model import Record, RecordHeader
-from stratalog.rewrite.compact.clean import CleanerSettings, clean_to_end, find_cleanable
+from stratalog.rewrite.compact.clean import CleanerSettings, UnstoredCheckpoint, clean_to_end
 from stratalog.rewrite.compact.sections import CleanableLog
 from stratalog.rewrite.limits import RewriteLimits
 from stratalog.storage.log_config import LogConfig
@@ -152,11 +152,12 @@ def clean(
     """Clean a log in as many rounds as a map of ``keys_max`` keys needs, and compare each round with what
     the model says. Return what there was to clean."""
     now_ms = log.clock.now_ms()
-    cleanable = find_cleanable(log.view, log.config, checkpoint=checkpoint, now_ms=now_ms)
+    stored = UnstoredCheckpoint(log, checkpoint, now_ms=now_ms)
+    cleanable = stored.find()
     settings = CleanerSettings(dedupe_bytes=SLOT_BYTES * keys_max, load_factor=1.0)
     first_dirty = cleanable.first_dirty
     expected = expect(log, cleanable, first_dirty, keys_max)
-    for result in clean_to_end(log, cleanable, settings, RewriteLimits(), now_ms=now_ms):
+    for result in clean_to_end(log, stored, settings, RewriteLimits(), now_ms=now_ms):
         end = expected.end_offset
         check_same(batches_of(log), expected.batches)
         check_aborted(log, expected)

@@ -13,6 +13,7 @@ from stratalog.errors import CorruptionError, StorageError
 from stratalog.manager.commits.replace import GroupSwaps
 from stratalog.rewrite.compact.clean import (
     CleanerSettings,
+    UnstoredCheckpoint,
     clean_log,
     find_cleanable,
     planned_groups,
@@ -148,7 +149,9 @@ def test_groups_compacted_by_themselves_are_what_the_cleaner_makes(
             if cleanable.first_dirty < cleanable.first_uncleanable:
                 settings, limits = CleanerSettings(), RewriteLimits(clock=twin.clock)
                 now_ms = twin.clock.now_ms()
-                result = clean_log(other, cleanable, settings, limits, now_ms=now_ms)
+                stored = UnstoredCheckpoint(other, checkpoint, now_ms=now_ms)
+                result = clean_log(other, stored, settings, limits, now_ms=now_ms)
+                assert result is not None
                 assert result.end_offset == cleanable.first_uncleanable
                 groups += len(compact_in_groups(ours, cleanable))
                 checkpoint = result.end_offset

@@ -25,7 +25,7 @@ from stratalog.records.builder import BatchOptions, build_batch
 from stratalog.records.control import ControlType, build_marker
 from stratalog.records.layout import Codec
 from stratalog.records.model import Record
-from stratalog.rewrite.compact.clean import CleanerSettings, clean_to_end, find_cleanable
+from stratalog.rewrite.compact.clean import CleanerSettings, UnstoredCheckpoint, clean_to_end
 from stratalog.rewrite.compact.sections import CleanableLog
 from stratalog.rewrite.limits import RewriteLimits
 from stratalog.storage.log.retention import SizeLimit, TimeLimit
@@ -441,10 +441,11 @@ class Log(RuleBasedStateMachine):
         self.clock.advance(300)  # type: ignore[attr-defined]
         now_ms = self.clock.now_ms()
         checkpoint = None if again else self.cleaned_to
-        cleanable = find_cleanable(log.view, self.config, checkpoint=checkpoint, now_ms=now_ms)
+        stored = UnstoredCheckpoint(log, checkpoint, now_ms=now_ms)
+        cleanable = stored.find()
         settings = CleanerSettings(24 * keys_max, load_factor=1.0)
         expected = self.compacted(cleanable, cleanable.first_dirty, keys_max)
-        for result in clean_to_end(log, cleanable, settings, RewriteLimits(), now_ms=now_ms):
+        for result in clean_to_end(log, stored, settings, RewriteLimits(), now_ms=now_ms):
             assert result.end_offset == expected.end_offset
             self.take_compacted(expected.batches)
             self.cleaned_to = result.end_offset

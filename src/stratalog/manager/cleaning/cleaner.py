@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -89,10 +89,12 @@ class _Candidate(NamedTuple):
 
 @dataclass(slots=True)
 class _Memory:
-    """What is remembered of one open log. ``cleanings`` is how many are in progress or wait for their turn;
-    ``failed`` has the segments that could not be cleaned, and why."""
+    """What is remembered of one open log. ``cleanings`` is how many are in progress or wait for their turn,
+    ``in_background`` how many of them no caller has asked for; ``failed`` has the segments that could not be
+    cleaned, and why."""
 
     cleanings: int = 0
+    in_background: int = 0
     last_run: CleanerRun | None = None
     failed: tuple[_Trace, str] | None = None
 
@@ -122,6 +124,9 @@ class Cleaner:
         self._clock = clock
         self._settings = settings
         self._lock = threading.Lock()
+        self._ended = threading.Condition(self._lock)
+        #: Held while a log is chosen and marked, so that no two threads choose the same one.
+        self._choosing = threading.Lock()
         self._memories: WeakKeyDictionary[PartitionLog, _Memory] = WeakKeyDictionary()
 
     def _memory(self, log: PartitionLog | None) -> _Memory:
@@ -166,10 +171,16 @@ class Cleaner:
         return view, log
 
     def _cleanable(
-        self, topic_partition: TopicPartition, view: LogView, config: LogConfig
+        self,
+        topic_partition: TopicPartition,
+        view: LogView,
+        config: LogConfig,
+        limit: int | None = None,
     ) -> CleanableLog:
         checkpoint = self._directory(topic_partition).cleaned_offsets.offsets.get(topic_partition)
-        return find_cleanable(view, config, checkpoint=checkpoint, now_ms=self._clock.now_ms())
+        return find_cleanable(
+            view, config, checkpoint=checkpoint, now_ms=self._clock.now_ms(), limit=limit
+        )
 
     def _directory(self, topic_partition: TopicPartition) -> LogDirectory:
         return self._catalogue.directory(topic_partition)
@@ -177,7 +188,7 @@ class Cleaner:
     def compact(self) -> Compact:
         """Return the rewrite that compacts logs whatever their policy and ratio, and stores how far it came
         as the cleaner does."""
-        return Compact(self._settings, self._clock.now_ms(), self._checkpoint_of, self._store)
+        return Compact(self._settings, self._clock.now_ms(), self._checkpoint_of, self.store)
 
     def _checkpoint_of(self, folder: str) -> int | None:
         topic_partition = _topic_partition_of(folder)
@@ -213,21 +224,26 @@ class Cleaner:
 
     def clean_dirtiest(self, limits: RewriteLimits) -> bool:
         """Clean the log that needs it most, one round of it; return whether there was one."""
-        found = self.dirtiest()
-        if found is None:
-            return False
-        topic_partition, log, cleanable = found
-        try:
-            with self._attempt(topic_partition, log):
-                result = self._record(
-                    log,
-                    lambda: clean_log(
-                        log, cleanable, self._settings, limits, now_ms=self._clock.now_ms()
-                    ),
+        with ExitStack() as attempt:
+            with self._choosing:
+                found = self.dirtiest()
+                if found is None:
+                    return False
+                attempt.enter_context(suppress(UnknownPartitionError))  # others have their turn
+                attempt.enter_context(
+                    self._attempt(found.topic_partition, found.log, in_background=True)
                 )
-                self._finish(log, result)
-        except UnknownPartitionError:
-            pass  # its topic was deleted: others have their turn
+            checkpoint = self._checkpoint(found.topic_partition, found.log)
+            self._record(
+                found.log,
+                lambda: clean_log(
+                    found.log,
+                    checkpoint,
+                    self._settings,
+                    limits.stopping(lambda: not self._compacts(found.topic_partition)),
+                    now_ms=self._clock.now_ms(),
+                ),
+            )
         return True
 
     def clean(
@@ -237,46 +253,85 @@ class Cleaner:
         new segment first, so that everything before is cleaned."""
         if roll:
             self._partitions.get(topic_partition).roll()
-        view, log = self._look_to_clean(topic_partition)
-        config = self._catalogue.config(topic_partition.topic)
+        _, log = self._look_to_clean(topic_partition)
         results: list[CleaningResult] = []
         with self._attempt(topic_partition, log):
-            cleanable = self._cleanable(topic_partition, view, config)
             rounds = clean_to_end(
-                log, cleanable, self._settings, limits, now_ms=self._clock.now_ms()
+                log,
+                self._checkpoint(topic_partition, log),
+                self._settings,
+                limits,
+                now_ms=self._clock.now_ms(),
             )
             while (result := self._record(log, lambda: next(rounds, None))) is not None:
-                self._finish(log, result)
                 results.append(result)
         return results
 
+    def _compacts(self, topic_partition: TopicPartition) -> bool:
+        """Return whether the topic of a log is still compacted."""
+        try:
+            return self._catalogue.config(topic_partition.topic).compacts
+        except UnknownPartitionError:
+            return False
+
+    def wait_until_stopped(self, topic: str) -> None:
+        """Wait until no log of a topic that is not compacted any more is cleaned in the background."""
+        with self._lock:
+            self._ended.wait_for(
+                lambda: (
+                    not any(
+                        memory.in_background and _topic_partition_of(log.folder).topic == topic
+                        for log, memory in self._memories.items()
+                    )
+                )
+            )
+
+    def _checkpoint(self, topic_partition: TopicPartition, log: PartitionLog) -> _StoredCheckpoint:
+        return _StoredCheckpoint(self, topic_partition, log)
+
+    def find(
+        self, topic_partition: TopicPartition, log: PartitionLog, limit: int | None
+    ) -> CleanableLog:
+        """Return how dirty a log is. RewriteStoppedError if its topic was deleted, and another created."""
+        view, now_open = self._look(topic_partition)
+        if now_open is not log:
+            raise RewriteStoppedError(f"the topic of {topic_partition} was deleted")
+        config = self._catalogue.config(topic_partition.topic)
+        return self._cleanable(topic_partition, view, config, limit)
+
     @contextmanager
-    def _attempt(self, topic_partition: TopicPartition, log: PartitionLog) -> Iterator[None]:
+    def _attempt(
+        self, topic_partition: TopicPartition, log: PartitionLog, *, in_background: bool = False
+    ) -> Iterator[None]:
         """Mark a log as being cleaned; remember why the attempt failed. Raise UnknownPartitionError if that
         is because its topic was deleted."""
         with self._lock:
             self._memory(log).cleanings += 1
+            self._memory(log).in_background += in_background
         try:
             yield
         except RewriteStoppedError:
             raise
-        except StratalogError as error:
-            self._partitions.check_not_deleted(topic_partition, log, error)
+        except Exception as error:
+            if isinstance(error, StratalogError):
+                self._partitions.check_not_deleted(topic_partition, log, error)
             self._give_up(topic_partition, log, error)
             raise
         finally:
             with self._lock:
                 self._memory(log).cleanings -= 1
+                self._memory(log).in_background -= in_background
+                self._ended.notify_all()
 
     def _give_up(
-        self, topic_partition: TopicPartition, log: PartitionLog, error: StratalogError
+        self, topic_partition: TopicPartition, log: PartitionLog, error: Exception
     ) -> None:
         try:
             trace = _trace(self._look(topic_partition)[0])
         except StratalogError:
             trace = ()
         with self._lock:
-            self._memory(log).failed = trace, str(error)
+            self._memory(log).failed = trace, _text_of(error)
 
     def _record(
         self, log: PartitionLog, run: Callable[[], CleaningResult | None]
@@ -286,27 +341,44 @@ class Cleaner:
         result, error = None, None
         try:
             result = run()
-        except StratalogError as failure:
-            error = str(failure)
+        except Exception as failure:
+            error = _text_of(failure)
             raise
         finally:
             if result is not None or error is not None:
                 ended_ms = self._clock.now_ms()
                 with self._lock:
                     self._memory(log).last_run = CleanerRun(started_ms, ended_ms, result, error)
+        if result is not None:
+            with self._lock:
+                self._memory(log).failed = None
+            self._partitions.remove_later(log)
         return result
 
-    def _finish(self, log: PartitionLog, result: CleaningResult | None) -> None:
-        """Store where a cleaning ended, and have the old files removed when their time has come."""
-        if result is None:
-            return
-        with self._lock:
-            self._memory(log).failed = None
-        self._store(log, result.end_offset)
-        self._partitions.remove_later(log)
-
-    def _store(self, log: PartitionLog, end_offset: int) -> None:
+    def store(self, log: PartitionLog, end_offset: int) -> None:
+        """Store where a cleaning of a log ended."""
         self._partitions.store_cleaned(_topic_partition_of(log.folder), log, end_offset)
+
+
+class _StoredCheckpoint:
+    """The checkpoint of one log in ``cleaner-offset-checkpoint``."""
+
+    def __init__(
+        self, cleaner: Cleaner, topic_partition: TopicPartition, log: PartitionLog
+    ) -> None:
+        self._cleaner = cleaner
+        self._topic_partition = topic_partition
+        self._log = log
+
+    def find(self, limit: int | None = None) -> CleanableLog:
+        return self._cleaner.find(self._topic_partition, self._log, limit)
+
+    def store(self, end_offset: int) -> None:
+        self._cleaner.store(self._log, end_offset)
+
+
+def _text_of(error: Exception) -> str:
+    return str(error) if isinstance(error, StratalogError) else repr(error)
 
 
 def _topic_partition_of(folder: str) -> TopicPartition:

@@ -1,15 +1,15 @@
 """Clean an open log: plan its sections, note the newest offsets, rewrite group after group of segments.
 
 One cleaning takes one map of keys. If the keys of the dirty section do not fit, it ends where the map was
-full, and the next one begins there: the caller stores that offset as the cleaner checkpoint.
+full, and the next one begins there: that offset is stored as the cleaner checkpoint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from stratalog.errors import UsageError
 from stratalog.records import kernel
@@ -25,7 +25,7 @@ from stratalog.rewrite.compact.sections import (
 from stratalog.rewrite.limits import RewriteLimits, RewriteStoppedError
 from stratalog.rewrite.operation import GroupRecorder, RewrittenGroup
 from stratalog.rewrite.plan import PlannedGroup, SealedFacts
-from stratalog.rewrite.rewriter import GroupResult, sources_of
+from stratalog.rewrite.rewriter import GroupResult, sources_of, stopped_by_deletion
 from stratalog.rewrite.source import transform_segment
 from stratalog.rewrite.space import check_space
 from stratalog.storage.log_config import LogConfig
@@ -39,14 +39,17 @@ from stratalog.storage.views.log_view import LogView
 from stratalog.types import NO_TIMESTAMP, Progress
 
 __all__ = [
+    "CleanerCheckpoint",
     "CleanerSettings",
     "Cleaning",
     "CleaningResult",
+    "UnstoredCheckpoint",
     "clean_log",
     "clean_to_end",
     "find_cleanable",
     "planned_groups",
     "preview",
+    "rounds",
     "rules_of",
     "segments_of",
 ]
@@ -119,39 +122,77 @@ def find_cleanable(
     )
 
 
+class CleanerCheckpoint(Protocol):
+    """Where the last cleaning of a log ended, and what may be cleaned from there on."""
+
+    def find(self, limit: int | None = None) -> CleanableLog:
+        """Return how dirty the log is now, below ``limit``."""
+        ...
+
+    def store(self, end_offset: int) -> None:
+        """Store where a cleaning ended."""
+        ...
+
+
+class UnstoredCheckpoint:
+    """A checkpoint of an open log that is forgotten with the process."""
+
+    def __init__(self, log: PartitionLog, offset: int | None = None, *, now_ms: int) -> None:
+        self._log = log
+        self.offset = offset
+        self._now_ms = now_ms
+
+    def find(self, limit: int | None = None) -> CleanableLog:
+        log = self._log
+        return find_cleanable(
+            log.view, log.config, checkpoint=self.offset, now_ms=self._now_ms, limit=limit
+        )
+
+    def store(self, end_offset: int) -> None:
+        self.offset = end_offset
+
+
 class Cleaning:
     """One round of cleaning an open log, as far as its keys fit one map."""
 
     def __init__(
         self,
         log: PartitionLog,
-        cleanable: CleanableLog,
+        checkpoint: CleanerCheckpoint,
         settings: CleanerSettings,
         limits: RewriteLimits,
         *,
         now_ms: int,
+        limit: int | None = None,
         config: LogConfig | None = None,
         recorder: GroupRecorder | None = None,
     ) -> None:
-        """``config`` replaces the topic's configs: how long tombstones stay, how large segments become."""
+        """Nothing at or above ``limit`` is cleaned. ``config`` replaces the topic's configs: how long
+        tombstones stay, how large segments become."""
         self._log = log
-        self._cleanable = cleanable
+        self._checkpoint = checkpoint
         self._newest = settings.new_map()
         self._limits = limits
+        self._limit = limit
         self._now_ms = now_ms
         self._config = config or log.config
         self._recorder = recorder or GroupRecorder()
         self._done: list[GroupResult] = []
         self._counts: dict[FilterCount, int] = {}
-        self._end = cleanable.first_dirty
+        self._cleanable: CleanableLog | None = None
+        self._end = 0
 
     def groups(self) -> Iterator[RewrittenGroup]:
         """Clean; yield each group of segments when the new one is in its place. Raise RewriteStoppedError if
         a limit was reached; what was cleaned until then stays."""
-        log, config, cleanable = self._log, self._config, self._cleanable
+        log, config = self._log, self._config
+        # Planned and stored while no other rewrite can replace what the plan is about.
         with log.rewriting():
-            _check_stable(log.view, cleanable)
-            end = _note_keys(log.view, cleanable, self._newest, self._limits.note)
+            cleanable = self._cleanable = self._checkpoint.find(self._limit)
+            self._end = cleanable.first_dirty
+            if cleanable.first_dirty >= cleanable.first_uncleanable:
+                return
+            end = _note_keys(log, cleanable, self._newest, self._limits.note)
             planned = planned_groups(log.view, config, cleanable, end)
             check_space(
                 log.file_system, log.folder, max((g.size_bytes for g in planned), default=0)
@@ -176,39 +217,42 @@ class Cleaning:
                 self._done.append(rewritten.result)
                 self._counts = compaction.counts
                 yield rewritten
+            self._checkpoint.store(end)
             self._end = end
 
-    def result(self) -> CleaningResult:
-        """Return what was done, when all groups were taken."""
+    def result(self) -> CleaningResult | None:
+        """Return what was done, when all groups were taken; None if there was nothing to clean."""
+        cleanable = self._cleanable
+        if cleanable is None or cleanable.first_dirty >= cleanable.first_uncleanable:
+            return None
         return CleaningResult(
-            start_offset=self._cleanable.first_dirty,
+            start_offset=cleanable.first_dirty,
             end_offset=self._end,
             groups=tuple(self._done),
             counts=self._counts,
             keys=len(self._newest),
             map_slots=self._newest.slots,
-            is_partial=self._end < self._cleanable.first_uncleanable,
+            is_partial=self._end < cleanable.first_uncleanable,
         )
 
-
-def _check_stable(view: LogView, cleanable: CleanableLog) -> None:
-    """Raise RewriteStoppedError if transactions may be open below the end of what is to be cleaned: the log
-    was truncated after that was planned."""
-    if view.last_stable_offset < cleanable.first_uncleanable:
-        raise RewriteStoppedError("the log was truncated after its cleaning was planned")
+    @property
+    def round_limit(self) -> int:
+        """Where the cleanable section ended when this round began."""
+        assert self._cleanable is not None, "the round has begun"
+        return self._cleanable.first_uncleanable
 
 
 def clean_log(
     log: PartitionLog,
-    cleanable: CleanableLog,
+    checkpoint: CleanerCheckpoint,
     settings: CleanerSettings,
     limits: RewriteLimits,
     *,
     now_ms: int,
-) -> CleaningResult:
-    """Clean the dirty section of a log, as far as its keys fit one map. Raise RewriteStoppedError if a limit
-    was reached; what was cleaned until then stays."""
-    cleaning = Cleaning(log, cleanable, settings, limits, now_ms=now_ms)
+) -> CleaningResult | None:
+    """Clean the dirty section of a log, as far as its keys fit one map; return None if there is none. Raise
+    RewriteStoppedError if a limit was reached; what was cleaned until then stays."""
+    cleaning = Cleaning(log, checkpoint, settings, limits, now_ms=now_ms)
     for _ in cleaning.groups():
         pass
     return cleaning.result()
@@ -216,17 +260,32 @@ def clean_log(
 
 def clean_to_end(
     log: PartitionLog,
-    cleanable: CleanableLog,
+    checkpoint: CleanerCheckpoint,
     settings: CleanerSettings,
     limits: RewriteLimits,
     *,
     now_ms: int,
 ) -> Iterator[CleaningResult]:
-    """Clean a log in as many rounds as its keys need. The caller stores the end of each."""
-    while cleanable.first_dirty < cleanable.first_uncleanable:
-        result = clean_log(log, cleanable, settings, limits, now_ms=now_ms)
-        yield result
-        cleanable = replace(cleanable, first_dirty=result.end_offset)
+    """Clean a log in as many rounds as its keys need, up to where it was cleanable when the first began."""
+    for cleaning in rounds(
+        lambda limit: Cleaning(log, checkpoint, settings, limits, now_ms=now_ms, limit=limit)
+    ):
+        for _ in cleaning.groups():
+            pass
+        result = cleaning.result()
+        if result is not None:
+            yield result
+
+
+def rounds(begin: Callable[[int | None], Cleaning]) -> Iterator[Cleaning]:
+    """Yield the rounds of cleaning a log, each of which the caller carries out before it asks for the next.
+    ``begin`` makes a round that ends at an offset, None for the first."""
+    cleaning = begin(None)
+    yield cleaning
+    limit = cleaning.round_limit
+    while (result := cleaning.result()) is not None and result.is_partial:
+        cleaning = begin(limit)
+        yield cleaning
 
 
 def planned_groups(
@@ -274,7 +333,7 @@ def preview(
     """Return the groups of the first round with what is left of each: bytes and records. Reads the log twice,
     and writes nothing. Headers that are kept only for a producer are not counted."""
     newest = settings.new_map()
-    end = _note_keys(view, cleanable, newest, note_read)
+    end = _map_keys(view, cleanable, _dirty_segments(view, cleanable), newest, note_read)
     rules = rules_of(view, config, cleanable, {}, now_ms)
     compaction = Compaction(newest, rules, view.aborted_between)
     found = []
@@ -293,11 +352,35 @@ def preview(
 
 
 def _note_keys(
-    view: LogView, cleanable: CleanableLog, newest: kernel.OffsetMap, note_read: Progress
+    log: PartitionLog, cleanable: CleanableLog, newest: kernel.OffsetMap, note_read: Progress
+) -> int:
+    _check_stable(log.view, cleanable)
+    dirty = _dirty_segments(log.view, cleanable)
+    with stopped_by_deletion(log, dirty):
+        return _map_keys(log.view, cleanable, dirty, newest, note_read)
+
+
+def _check_stable(view: LogView, cleanable: CleanableLog) -> None:
+    """Raise RewriteStoppedError if transactions may be open below the end of what is to be cleaned: the log
+    was truncated after that was planned."""
+    if view.last_stable_offset < cleanable.first_uncleanable:
+        raise RewriteStoppedError("the log was truncated after its cleaning was planned")
+
+
+def _dirty_segments(view: LogView, cleanable: CleanableLog) -> list[Segment]:
+    first = max(view.segments.floor(cleanable.first_dirty), 0)
+    segments = view.segments.segments[first:-1]
+    return [each for each in segments if each.base_offset < cleanable.first_uncleanable]
+
+
+def _map_keys(
+    view: LogView,
+    cleanable: CleanableLog,
+    dirty: Sequence[Segment],
+    newest: kernel.OffsetMap,
+    note_read: Progress,
 ) -> int:
     start, end = cleanable.first_dirty, cleanable.first_uncleanable
-    first = max(view.segments.floor(start), 0)
-    dirty = [each for each in view.segments.segments[first:-1] if each.base_offset < end]
     return build_offset_map(
         newest,
         sources_of(view, dirty),

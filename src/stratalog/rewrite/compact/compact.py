@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Final
 
 from stratalog.rewrite.compact.clean import (
@@ -12,6 +11,7 @@ from stratalog.rewrite.compact.clean import (
     find_cleanable,
     planned_groups,
     preview,
+    rounds,
 )
 from stratalog.rewrite.compact.sections import CleanableLog
 from stratalog.rewrite.limits import RewriteLimits
@@ -88,21 +88,41 @@ class Compact:
         recorder: GroupRecorder,
     ) -> Iterator[RewrittenGroup]:
         """Clean a log in as many rounds as its keys need; see ``Rewrite.carry_out``."""
-        cleanable = self.cleanable(log.view, config, plan.end)
-        while cleanable.first_dirty < cleanable.first_uncleanable:
-            cleaning = Cleaning(
+        checkpoint = _LogCheckpoint(self, log, config, plan.end)
+        for cleaning in rounds(
+            lambda limit: Cleaning(
                 log,
-                cleanable,
+                checkpoint,
                 self._settings,
                 limits,
                 now_ms=self._now_ms,
+                limit=limit,
                 config=config,
                 recorder=recorder,
             )
+        ):
             yield from cleaning.groups()
-            end = cleaning.result().end_offset
-            self._store(log, end)
-            cleanable = replace(cleanable, first_dirty=end)
+
+    def store(self, log: PartitionLog, end_offset: int) -> None:
+        """Store where a cleaning of a log ended."""
+        self._store(log, end_offset)
+
+
+class _LogCheckpoint:
+    """The checkpoint of one log that is compacted below ``end``."""
+
+    def __init__(self, compact: Compact, log: PartitionLog, config: LogConfig, end: int) -> None:
+        self._compact = compact
+        self._log = log
+        self._config = config
+        self._end = end
+
+    def find(self, limit: int | None = None) -> CleanableLog:
+        end = self._end if limit is None else min(self._end, limit)
+        return self._compact.cleanable(self._log.view, self._config, end)
+
+    def store(self, end_offset: int) -> None:
+        self._compact.store(self._log, end_offset)
 
 
 def _left(view: LogView, cleanable: CleanableLog, *, has_groups: bool) -> tuple[LeftSegments, ...]:

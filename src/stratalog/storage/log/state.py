@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -103,6 +103,8 @@ class LogState:
         self.removals.set_aside(loaded.set_aside, config.file_delete_delay_ms)
         #: Held while flushing, and while replacing what a flush touches.
         self.flush_lock = threading.Lock()
+        #: Called with the offset before records from there on are removed; see LogMaintenance.truncate.
+        self.before_truncation: Callable[[int], None] | None = None
         #: Held while new segments are written for old ones.
         self.rewrite_lock = threading.Lock()
         self.flushed_ms = options.clock.monotonic_ms()

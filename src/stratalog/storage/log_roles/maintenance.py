@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from stratalog.clock import Clock
@@ -171,7 +171,20 @@ class LogMaintenance(OpenLog):
         """
         if offset < 0:
             raise UsageError(f"a log cannot be truncated at offset {offset}: the lowest is 0")
+        if offset < self._state.view.log_end:
+            self._announce_truncation(offset)
         return truncation.truncate(self._state, offset)
+
+    def before_truncation(self, call: Callable[[int], None]) -> None:
+        """Have a function called with the offset before records from there on are removed. It stores that
+        what was known of them does not hold for those that take their offsets. If it raises, nothing is
+        removed."""
+        self._state.before_truncation = call
+
+    def _announce_truncation(self, offset: int) -> None:
+        self._state.guard.check()
+        if self._state.before_truncation is not None:
+            self._state.before_truncation(offset)
 
     def restart(self, offset: int, log_start: int | None = None) -> None:
         """Remove everything and continue at ``offset``, as a follower does that has fallen too far behind
@@ -180,4 +193,5 @@ class LogMaintenance(OpenLog):
         for each in (offset, log_start):
             if not 0 <= each <= INT64_MAX:
                 raise UsageError(f"a log cannot start at offset {each}")
+        self._announce_truncation(min(offset, log_start))
         truncation.restart(self._state, offset, log_start)
