@@ -205,7 +205,7 @@ def count(record_property: Counted, *explorers: Explorer[Fact]) -> None:
 
 
 #: What ``make test`` has time for: a commit as it is, with other writers, and with a journal of few lines.
-QUICK = ("small_pieces", "foreign_small", "small_journal")
+QUICK = ("small_pieces", "foreign_small")
 
 
 @pytest.mark.parametrize(

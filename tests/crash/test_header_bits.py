@@ -38,10 +38,10 @@ def sweep(
 
 
 def test_no_header_bit_loses_records_in_silence(record_property: Counted) -> None:
-    """Every bit is flipped; each time other readers and bounds are tried."""
+    """Every bit is flipped; each time another reader and other bounds are tried."""
 
     def some(number: int, listed: list[Case]) -> list[Case]:
-        return [listed[(5 * number + step * 31) % len(listed)] for step in range(3)]
+        return [listed[(5 * number) % len(listed)]]
 
     for form in FORMATS[:3:2]:
         sweep(form, record_property, some)

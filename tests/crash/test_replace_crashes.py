@@ -361,7 +361,7 @@ SCENARIOS: dict[str, Scenario] = {
     "others_retain": Scenario(meddle=retains, places=(T0,)),
     "threads": Scenario(threads=4, depth=2),
 }
-QUICK = ("all_in_one", "others_compact")
+QUICK = ("all_in_one",)
 
 
 def explored(scenario: Scenario, seed: int) -> Explorer[Fact]:

@@ -127,6 +127,7 @@ def test_a_swap_is_safe_at_every_step(
     record_property("counted: simulated power cuts around a swap, nothing lost", explorer.crashes)
 
 
+@pytest.mark.proof
 def test_a_swap_after_one_that_failed_is_safe_at_every_step(
     record_property: Callable[[str, object], None],
 ) -> None:

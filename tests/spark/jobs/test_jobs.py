@@ -215,6 +215,7 @@ def test_export_decoded_loses_nothing(spark, tmp_path):
     assert json.loads(lines.splitlines()[0])["value"] == {"id": 1}
 
 
+@pytest.mark.proof
 def test_export_with_a_checkpoint_takes_what_is_new(spark, make_log, tmp_path):
     path, out, checkpoint = make_log(90), tmp_path / "out", tmp_path / "checkpoint"
 

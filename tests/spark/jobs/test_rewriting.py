@@ -278,6 +278,7 @@ def test_a_damaged_partition_is_left_out_and_the_others_are_compacted(spark, tmp
     assert left_over(path) == []
 
 
+@pytest.mark.proof
 def test_a_task_that_fails_once_is_tried_again(spark, tmp_path):
     """Its first attempt has staged a part of a segment: only what the second staged is committed."""
     path = random_logs(tmp_path, seeds=1)

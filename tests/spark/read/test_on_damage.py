@@ -62,6 +62,7 @@ def test_a_stream_goes_on_behind_the_damage(spark, logs, tmp_path):
     assert sorted(row.offset for row in rows) == INTACT
 
 
+@pytest.mark.proof
 def test_an_export_takes_everything_that_is_intact(spark, logs, tmp_path):
     report = export(spark, logs, tmp_path / "all", on_damage="skip", decode="text")
     assert report.records == len(INTACT) + 3

@@ -47,6 +47,7 @@ def numbers(count, first=0):
     return sorted(f"value-{number}" for number in range(first, first + count))
 
 
+@pytest.mark.proof
 def test_what_is_available_now_is_copied_once_over_restarts(spark, make_log, tmp_path):
     path = make_log(300)
     target, checkpoint = tmp_path / "target", tmp_path / "checkpoint"
@@ -76,6 +77,7 @@ def test_progress_shows_offsets_in_kafkas_shape(spark, make_log, tmp_path):
     assert latest == end
 
 
+@pytest.mark.proof
 def test_a_commit_that_is_asked_for_again_does_nothing(spark, make_log, tmp_path):
     """What Spark does after a crash between the sink's commit and its own: the batch comes once more."""
     path = make_log(200)
@@ -88,6 +90,7 @@ def test_a_commit_that_is_asked_for_again_does_nothing(spark, make_log, tmp_path
     assert values(target, "copy") == numbers(200)
 
 
+@pytest.mark.proof
 def test_a_start_at_the_latest_offset_survives_a_crash_before_the_first_commit(
     spark, make_log, tmp_path
 ):
@@ -104,6 +107,7 @@ def test_a_start_at_the_latest_offset_survives_a_crash_before_the_first_commit(
     assert values(target, "copy") == numbers(100, first=100)
 
 
+@pytest.mark.proof
 def test_bytes_limit_a_trigger(spark, tmp_path):
     path = str(tmp_path / "logs")
     with stratalog.open(path) as logs:
@@ -126,6 +130,7 @@ def test_a_stream_may_end_at_a_time(spark, make_log, tmp_path):
     assert values(tmp_path / "target", "copy") == numbers(40)
 
 
+@pytest.mark.proof
 def test_partitions_that_come_later_are_read_from_their_beginning(spark, make_log, tmp_path):
     path = make_log(60, partitions=1)
     target, checkpoint = tmp_path / "target", tmp_path / "checkpoint"
@@ -137,6 +142,7 @@ def test_partitions_that_come_later_are_read_from_their_beginning(spark, make_lo
     assert values(target, "copy") == numbers(80)
 
 
+@pytest.mark.proof
 def test_deleted_records_are_an_error_unless_they_may_be(spark, make_log, tmp_path):
     path = make_log(100, partitions=1)
     target, checkpoint = tmp_path / "target", tmp_path / "checkpoint"

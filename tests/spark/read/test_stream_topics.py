@@ -133,6 +133,7 @@ def test_directory_of_internal_topics_alone_is_not_read_as_empty(spark, make_log
         jobs.export(spark, path, tmp_path / "out", dry_run=True)
 
 
+@pytest.mark.proof
 @pytest.mark.slow
 def test_stream_that_reads_its_own_sink_is_refused_before_it_writes(spark, make_log, tmp_path):
     path = make_log(30)

@@ -91,6 +91,7 @@ def test_damage_is_told_by_the_task_that_meets_it(spark, make_log, tmp_path):
     assert not list(tmp_path.glob("target/stratalog-piece*"))
 
 
+@pytest.mark.proof
 def test_writer_beside_a_stream_that_writes(spark, make_log, tmp_path):
     path = make_log(20)
     with (

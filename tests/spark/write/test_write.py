@@ -153,6 +153,7 @@ def test_small_writes_of_one_owner_take_turns():
     assert used == {0, 1, 2, 3}
 
 
+@pytest.mark.proof
 def test_a_task_that_fails_once_leaves_nothing_twice(spark, tmp_path):
     mark = tmp_path / "failed"
 
@@ -175,6 +176,7 @@ def test_a_task_that_fails_once_leaves_nothing_twice(spark, tmp_path):
     assert not list(Path(tmp_path, "logs").glob("stratalog-piece*"))
 
 
+@pytest.mark.proof
 def test_a_write_that_fails_leaves_nothing(spark, tmp_path):
     write(rows(spark, 10), tmp_path / "logs", topic="t")
 

@@ -63,6 +63,10 @@ def upload(writer: arrow_fs.FileSystem, folder: Path, target: str) -> None:
                 out.write(path.read_bytes())
 
 
+#: Golden sets with more requests than a quick test makes.
+LARGER = ("v2-plain", "v2-transactions")
+
+
 @pytest.fixture
 def store(options) -> ObjectStore:
     found, _ = open_store(f"s3://{BUCKET}", options)
@@ -70,7 +74,14 @@ def store(options) -> ObjectStore:
     return found
 
 
-@pytest.mark.parametrize("name", ["v2-plain", "v2-transactions", "v2-delete-records", "v1-gzip"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "v2-delete-records",
+        "v1-gzip",
+        *(pytest.param(name, marks=pytest.mark.proof) for name in LARGER),
+    ],
+)
 def test_everything_is_as_from_a_disk(store, name):
     here = find_sources(str(golden_set(name).path))
     there = find_sources(f"/{BUCKET}/{name}", file_system=store)
