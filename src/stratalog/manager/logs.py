@@ -615,11 +615,13 @@ class Logs(RewritingLogs):
 
     def retain(self) -> int:
         """Apply retention to every partition; return how many segments were deleted. The first error is
-        raised after all were tried."""
+        raised after all were tried.
+
+        If Kafka created a topic, its configs are not known, and only segments below its log start offset are
+        deleted: see ``retain_partitions``."""
         self._check_writable()
         failures: list[StratalogError] = []
-        with self._gate:  # a commit counts on what it found in its logs
-            gone = self._partitions.retain(failures)
+        gone = self._retention.apply_to_all(failures)
         attempt(self.checkpoint, failures)
         raise_first(failures)
         return gone
@@ -656,7 +658,8 @@ class Logs(RewritingLogs):
         configs: Mapping[str, object] | None = None,
     ) -> Iterator[PartitionRetention]:
         """Return what retention would delete of partitions now, and why. ``configs`` replace those of the
-        topics. Changes nothing, and works on logs that are open read-only."""
+        topics. If the configs of a topic are not known, because Kafka created it, only the limits in
+        ``configs`` count. Changes nothing, and works on logs that are open read-only."""
         self._check_open()
         return self._retention.plan(topic_partitions, configs or {})
 
@@ -666,7 +669,8 @@ class Logs(RewritingLogs):
         configs: Mapping[str, object] | None = None,
     ) -> list[PartitionRetention]:
         """Apply retention to partitions, and return what was deleted of each, and why. ``configs`` replace
-        those of the topics."""
+        those of the topics. If the configs of a topic are not known, because Kafka created it, only the
+        limits in ``configs`` count."""
         self._check_writable()
         done = list(self._retention.apply(topic_partitions, configs or {}))
         self.checkpoint()

@@ -217,21 +217,6 @@ class OpenPartitions:
         for topic_partition in self.open_now():
             self.attempt(topic_partition, _flush, failures)
 
-    def retain(self, failures: list[StratalogError]) -> int:
-        """Apply retention to every partition; return how many segments were deleted. Errors are added to
-        ``failures`` and stop nothing else."""
-        gone = 0
-
-        def retain(log: PartitionLog) -> None:
-            nonlocal gone
-            gone += len(self.retain_log(log).deletions)
-            log.remove_due()
-            log.expire_producers()
-
-        for topic_partition in list(self._catalogue.directory_of):
-            self.attempt(topic_partition, retain, failures)
-        return gone
-
     def retain_log(
         self, log: PartitionLog, policies: tuple[RetentionPolicy, ...] | None = None
     ) -> RetentionPlan:

@@ -52,8 +52,9 @@ def command(
 ) -> Result:
     """Apply retention by size, age and log start offset to partitions, or print what it would delete.
 
-    Only whole segments are deleted, oldest first, and never beyond the high watermark. Without --write,
-    nothing is changed.
+    Only whole segments are deleted, oldest first, and never beyond the high watermark. If Kafka created a
+    topic, its configs are not known: only segments below the log start offset are deleted, unless limits are
+    given with -c. Without --write, nothing is changed.
     """
     request = RewriteRequest(chosen, config_pairs(configs), write, False, None, False, None, None)
     request.check()
@@ -66,6 +67,13 @@ def command(
     for each in found:
         if each.error is not None:
             reporter.fail(each.error)
+    unknown = sorted({each.topic_partition.topic for each in found if not each.has_limits})
+    if unknown:
+        reporter.warn(
+            f"the configs of {', '.join(unknown)} are not known, because Kafka created them: only segments "
+            "below the log start offset are deleted; to delete by age or size, give the limit with -c "
+            "retention.ms=… or -c retention.bytes=…"
+        )
     deletions = sum(len(each.plan.deletions) for each in found)
     done = "segments were deleted" if write and deletions else ""
     return Result(fields=FIELDS, chunks=_chunks(found, write), done=done)
