@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from stratalog.cli.options import Chosen
 from stratalog.cli.reporter import Reporter
 from stratalog.errors import StorageError
-from stratalog.inspect.partition.partition_filter import EVERYTHING, partition_filter
-from stratalog.inspect.result import Chunk, Field, Kind, Result, chunk_of_rows
-from stratalog.rewrite.erase.absent import (
-    SearchedFile,
-    SearchStatus,
-    search_folder,
-    search_pieces,
+from stratalog.inspect.partition.partition_filter import partition_filter
+from stratalog.inspect.partition.sources import (
+    foreign_folder_error,
+    is_log_directory,
+    is_partition_folder,
 )
+from stratalog.inspect.result import Chunk, Field, Kind, Result, chunk_of_rows
+from stratalog.rewrite.erase.absent import SearchedFile, SearchPaths, SearchStatus, search_files
 from stratalog.rewrite.erase.keys import KeySet
 from stratalog.storage.files.filesystem import FileSystem, OsFileSystem
 from stratalog.storage.names import parse_partition_dir
+from stratalog.types import TopicPartition
 
 __all__ = ["FIELDS", "search_absent"]
 
@@ -52,7 +53,9 @@ class _Rows:
         self._files = self._wrong = self._done = 0
 
     def notes(self) -> Iterator[str]:
-        if self._wrong:
+        if not self._files:
+            yield "not proved: there was no file to search"
+        elif self._wrong:
             yield f"not proved: {self._wrong} of {self._files} files hold such keys, or cannot be searched"
         else:
             yield f"proved: none of {self._files} files holds such a key"
@@ -67,6 +70,9 @@ class _Rows:
             topic, partition = each.topic_partition or (None, None)
             fields = each.records, each.found, each.size_bytes, each.detail
             yield chunk_of_rows([(each.path, topic, partition, each.status.value, *fields)])
+        if not self._files:
+            self._reporter.found()
+            self._reporter.warn(f"{', '.join(chosen.paths)}: there was no file to search")
 
     def _note(self, size_bytes: int) -> None:
         self._done += size_bytes
@@ -75,31 +81,32 @@ class _Rows:
     def _searched(self, chosen: Chosen, keys: KeySet) -> Iterator[SearchedFile]:
         files = OsFileSystem()
         wanted = partition_filter(chosen.topics, chosen.partitions)
-        folders = [each for path in chosen.paths for each in _folders(files, path)]
-        named = {
-            folder: parse_partition_dir(os.path.basename(os.path.abspath(folder)))
-            for folder in folders
-        }
-        wanted.check([each for each in named.values() if each is not None])
-        for folder, topic_partition in named.items():
-            if wanted.takes(topic_partition):
-                yield from search_folder(keys, files, folder, self._note)
-        if wanted == EVERYTHING:
-            for path in chosen.paths:
-                yield from search_pieces(keys, files, path, self._note)
+        roots, folders = _kinds(files, chosen.paths)
+        named = {each: _partition_of(each) for each in folders}
+        inside = [
+            parse_partition_dir(entry.name) for root in roots for entry in files.list_dir(root)
+        ]
+        wanted.check(each for each in (*named.values(), *inside) if each is not None)
+        folders = [folder for folder, each in named.items() if wanted.takes(each)]
+        yield from search_files(keys, files, SearchPaths(roots, folders, wanted.takes), self._note)
 
 
-def _folders(files: FileSystem, path: str) -> list[str]:
-    """Return the partitions' folders in a log directory; the path itself if it is one."""
-    whole = os.path.abspath(path)
-    if not os.path.isdir(whole):
-        raise StorageError("no such log directory", path=path)
-    if parse_partition_dir(os.path.basename(whole)) is not None and any(
-        entry.is_file and entry.name.endswith((".log", ".kafka")) for entry in files.list_dir(whole)
-    ):
-        return [path]
-    return [
-        os.path.join(path, entry.name)
-        for entry in sorted(files.list_dir(path))
-        if entry.is_dir and parse_partition_dir(entry.name) is not None
-    ]
+def _kinds(files: FileSystem, paths: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return which paths are log directories, and which are partitions' folders; StorageError if one is
+    neither."""
+    roots, folders = [], []
+    for path in paths:
+        if not os.path.isdir(path):
+            raise StorageError("no such log directory", path=path)
+        entries = files.list_dir(path)
+        if is_partition_folder(path, entries):
+            folders.append(path)
+        elif is_log_directory(entries):
+            roots.append(path)
+        else:
+            raise foreign_folder_error(path)
+    return roots, folders
+
+
+def _partition_of(folder: str) -> TopicPartition | None:
+    return parse_partition_dir(os.path.basename(os.path.abspath(folder)))

@@ -31,6 +31,8 @@ __all__ = [
     "META_PROPERTIES",
     "PARTITION_METADATA",
     "RECOVERY_CHECKPOINT",
+    "REMOTE_INDEXES",
+    "ROOT_FILES",
     "SEGMENT_KINDS",
     "STRATALOG_COMMITS",
     "STRATALOG_COMMITS_UNSYNCED",
@@ -94,8 +96,18 @@ STRATALOG_COMMITS: Final = "stratalog-commits.journal"
 STRATALOG_COMMITS_UNSYNCED: Final = (
     "stratalog-commits.unsynced"  # its last line may not be on the disk
 )
+#: All files there that Kafka and Stratalog know, but for staged pieces.
+ROOT_FILES: Final = frozenset(
+    {
+        LOCK, META_PROPERTIES, CLEAN_SHUTDOWN, RECOVERY_CHECKPOINT, LOG_START_CHECKPOINT,
+        HIGH_WATERMARK_CHECKPOINT, CLEANER_CHECKPOINT, BOOTSTRAP_CHECKPOINT, STRATALOG_TOPICS,
+        STRATALOG_TRANSACTIONS, STRATALOG_COMMITS, STRATALOG_COMMITS_UNSYNCED,
+    }
+)  # fmt: skip
+#: A folder there with indexes of segments that are in remote storage.
+REMOTE_INDEXES: Final = "remote-log-index-cache"
 #: Folders there that are no partitions of ours, and that Kafka puts there itself.
-FOREIGN_ROOT_DIRS: Final = frozenset({"remote-log-index-cache", "__cluster_metadata-0"})
+FOREIGN_ROOT_DIRS: Final = frozenset({REMOTE_INDEXES, "__cluster_metadata-0"})
 
 #: Whatever is replaced in one step is first written beside itself, under this suffix.
 TEMPORARY_SUFFIX: Final = ".tmp"

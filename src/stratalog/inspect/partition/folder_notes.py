@@ -8,23 +8,12 @@ from typing import Final
 
 from stratalog.storage.files.filesystem import DirEntry
 from stratalog.storage.names import (
-    BOOTSTRAP_CHECKPOINT,
-    CLEAN_SHUTDOWN,
-    CLEANER_CHECKPOINT,
     DAMAGED_DIR,
     FAILED_SYNC,
     FOREIGN_ROOT_DIRS,
-    HIGH_WATERMARK_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
-    LOCK,
-    LOG_START_CHECKPOINT,
-    META_PROPERTIES,
     PARTITION_METADATA,
-    RECOVERY_CHECKPOINT,
-    STRATALOG_COMMITS,
-    STRATALOG_COMMITS_UNSYNCED,
-    STRATALOG_TOPICS,
-    STRATALOG_TRANSACTIONS,
+    ROOT_FILES,
     TEMPORARY_SUFFIX,
     Stage,
     is_marked_partition_dir,
@@ -36,13 +25,6 @@ from stratalog.storage.names import (
 
 __all__ = ["deletion_note", "partition_notes", "root_notes"]
 
-_ROOT_FILES: Final = frozenset(
-    {
-        CLEANER_CHECKPOINT, CLEAN_SHUTDOWN, HIGH_WATERMARK_CHECKPOINT, LOCK, LOG_START_CHECKPOINT,
-        META_PROPERTIES, RECOVERY_CHECKPOINT, BOOTSTRAP_CHECKPOINT, STRATALOG_TOPICS,
-        STRATALOG_TRANSACTIONS, STRATALOG_COMMITS, STRATALOG_COMMITS_UNSYNCED,
-    }
-)  # fmt: skip
 _PARTITION_FILES: Final = frozenset({LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, FAILED_SYNC})
 _NAMED_MAX: Final = 8
 
@@ -58,7 +40,7 @@ def root_notes(path: str, entries: Iterable[DirEntry]) -> Iterator[str]:
             unknown += [] if known else [entry.name]
         elif entry.is_file and parse_piece_name(entry.name) is not None:
             staged += 1
-        elif not (entry.is_file and entry.name.removesuffix(TEMPORARY_SUFFIX) in _ROOT_FILES):
+        elif not (entry.is_file and entry.name.removesuffix(TEMPORARY_SUFFIX) in ROOT_FILES):
             unknown.append(entry.name)
     if staged:
         yield f"{path}: staged pieces without a commit: {staged}"

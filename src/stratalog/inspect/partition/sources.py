@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -49,6 +49,9 @@ __all__ = [
     "Paths",
     "Sources",
     "find_sources",
+    "foreign_folder_error",
+    "is_log_directory",
+    "is_partition_folder",
     "path_list",
     "relisted",
     "vanished",
@@ -202,17 +205,14 @@ class _Finder:
                 raise
             self._files.append(path)
             return
-        if _is_partition(path, entries):
+        if is_partition_folder(path, entries):
             self._journals.before(os.path.dirname(os.path.abspath(path)))
             self._named.add(os.path.abspath(path))
             self._add_partition(path)
-        elif _is_root(entries):
+        elif is_log_directory(entries):
             self._add_root(path, entries)
         else:
-            raise StorageError(
-                "not a log directory or partition folder: no <topic>-<partition> folders, no segments",
-                path=path,
-            )
+            raise foreign_folder_error(path)
 
     def _add_root(self, path: str, entries: list[DirEntry]) -> None:
         self._notes += root_notes(path, entries)
@@ -349,17 +349,27 @@ class _Finder:
         return True
 
 
-def _is_partition(path: str, entries: list[DirEntry]) -> bool:
+def foreign_folder_error(path: str) -> StorageError:
+    """Return the error for a folder that holds no logs."""
+    return StorageError(
+        "not a log directory or partition folder: no <topic>-<partition> folders, no segments",
+        path=path,
+    )
+
+
+def is_partition_folder(path: str, entries: Sequence[DirEntry]) -> bool:
+    """Return whether a folder with these entries is a partition's."""
     for entry in entries:
         if entry.is_file and (
             parse_partition_file(entry.name) is not None or entry.name in _PARTITION_FILES
         ):
             return True
     # Nothing in it: then there is only the name to go by.
-    return not _is_root(entries) and parse_partition_dir(_name_of(path)) is not None
+    return not is_log_directory(entries) and parse_partition_dir(_name_of(path)) is not None
 
 
-def _is_root(entries: list[DirEntry]) -> bool:
+def is_log_directory(entries: Sequence[DirEntry]) -> bool:
+    """Return whether a folder with these entries is a log directory."""
     return any(
         entry.name in _ROOT_FILES
         if entry.is_file
