@@ -66,7 +66,10 @@ def matching(text: str, rows: Sequence[tuple[Any, ...]] = ROWS) -> list[int]:
         ("header.user is null", [1, 2, 4]),
         ("header.user is not null", [0, 3]),
         ("header['trace id'] = '1'", [1]),
-        ("not header.user = 'ada'", [1, 3]),
+        ("not header.user = 'ada'", [3]),
+        ("header.user not in ('ada', 'eve')", [3]),
+        ("not header.user like 'a%'", [3]),
+        ("not header.user != 'ada'", []),
         ("header.user != 'ada'", [0, 3]),
         ("header.none = 'x' or key = 'a'", [0]),
         ("(key = 'a' or key = 'b') and not value is null", [0]),
@@ -125,3 +128,16 @@ def is_like(pattern: str, value: str) -> bool:
     elif first == "_":
         return bool(value) and is_like(rest, value[1:])
     return value[:1] == first and is_like(rest, value[1:])
+
+
+def test_a_null_header_is_neither_equal_nor_unequal() -> None:
+    rows = [
+        (b"0", b"", [("user", None)]),
+        (b"1", b"", [("user", None), ("user", b"bob")]),
+        (b"2", b"", [("user", None), ("user", b"ada")]),
+        (b"3", b"", [("user", b"bob"), ("other", None)]),
+    ]
+    assert matching("not header.user = 'ada'", rows) == [3]
+    assert matching("header.user = 'ada'", rows) == [2]
+    assert matching("header.user is null", rows) == [0]
+    assert matching("not header.user is null", rows) == [1, 2, 3]

@@ -9,8 +9,8 @@
 
 A text in quotes is compared as UTF-8; two quotes in a row are one quote. ``x'…'`` are bytes. In ``like``,
 ``%`` stands for any bytes, ``_`` for one character, and a backslash takes away their meaning. A comparison
-with a null key or value is neither true nor false, and the record stays. A comparison with a header is true
-if one of the record's headers of that name has such a value.
+with a null key, value or header is neither true nor false, and the record stays. A comparison with a header
+is true if one of the record's headers of that name has such a value.
 """
 
 from __future__ import annotations
@@ -287,7 +287,7 @@ def _is_null(column: _Column) -> Mask:
 
         if column.header is None:
             return pc.is_null(batch.column(column.field))
-        return pc.is_null(_any_header(batch, column.header, pc.is_valid, keeps_true_only=True))
+        return pc.invert(pc.fill_null(_any_header(batch, column.header, pc.is_valid), False))
 
     return mask
 
@@ -303,15 +303,9 @@ def _over(column: _Column, compare: Callable[[Any], Any]) -> Mask:
     return mask
 
 
-def _any_header(
-    batch: pa.RecordBatch,
-    name: str,
-    compare: Callable[[Any], Any],
-    *,
-    keeps_true_only: bool = False,
-) -> Any:
-    """Compare the values of all headers of a name; a record is true if one of its headers is, null if it has
-    none of this name (with ``keeps_true_only``: also if none is true)."""
+def _any_header(batch: pa.RecordBatch, name: str, compare: Callable[[Any], Any]) -> Any:
+    """Compare the values of all headers of a name, and combine the results of each record by OR: true if one
+    is, else null if one is or if there is no such header, else false."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -320,9 +314,12 @@ def _any_header(
     keys, values = headers.flatten().flatten()
     is_named = pc.equal(keys, name)
     rows = parents.filter(is_named)
-    hits = pc.fill_null(compare(values.filter(is_named)), False)
-    true = rows.filter(hits)
+    results = compare(values.filter(is_named))
     all_rows = pa.array(range(batch.num_rows), rows.type)
-    is_true = pc.is_in(all_rows, value_set=true)
-    known = true if keeps_true_only else rows
-    return pc.if_else(pc.is_in(all_rows, value_set=known), is_true, pa.scalar(None, pa.bool_()))
+
+    def has(some: Any) -> Any:
+        return pc.is_in(all_rows, value_set=rows.filter(some))
+
+    is_true = has(pc.fill_null(results, False))
+    is_false = pc.and_not(pc.is_in(all_rows, value_set=rows), has(pc.is_null(results)))
+    return pc.if_else(pc.or_(is_true, is_false), is_true, pa.scalar(None, pa.bool_()))
