@@ -15,7 +15,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from stratalog.clock import SYSTEM_CLOCK, Clock
-from stratalog.errors import CorruptionError, StorageError, StratalogError, UsageError
+from stratalog.errors import (
+    CorruptionError,
+    OffsetOutOfRangeError,
+    StorageError,
+    StratalogError,
+    UsageError,
+)
 from stratalog.manager.append_gate import AppendGate
 from stratalog.manager.appender import Appender
 from stratalog.manager.attempt import attempt, attempt_each, raise_first
@@ -605,13 +611,32 @@ class Logs(RewritingLogs):
     # Looking after.
 
     def delete_records(self, topic: str, partition: int, offset: int) -> int:
-        """Raise a partition's log start offset to ``offset``, for good, and return it. -1 means the end."""
-        if type(offset) is not int:
-            raise UsageError(f"an offset is a whole number, not {offset!r}")
+        """Raise a partition's log start offset to ``offset``, for good, and return it. -1 means the end.
+        Refused, as by Kafka, if the topic is compacted and its ``cleanup.policy`` lacks ``delete``."""
+        self._check_writable()
+        wanted = self.plan_delete_records(topic, partition, offset)
         log = self.partition(topic, partition)
-        log.advance_start(log.high_watermark if offset == -1 else offset)
+        log.advance_start(wanted)
         self.checkpoint()
         return log.log_start
+
+    def plan_delete_records(self, topic: str, partition: int, offset: int) -> int:
+        """Return the log start offset that a partition would have after ``delete_records``, or raise what
+        that would raise. Changes nothing, and works on logs that are open read-only."""
+        if type(offset) is not int:
+            raise UsageError(f"an offset is a whole number, not {offset!r}")
+        self._check_open()
+        view = self._views.look(self.topic_partitions(topic, partition))[0].view
+        config = self._catalogue.config(topic)
+        if config.compacts and not config.deletes:
+            raise UsageError(
+                f"topic {topic!r} has cleanup.policy=compact: as in Kafka, records are deleted only if the "
+                "policy includes delete; change it to compact,delete, or erase by key"
+            )
+        wanted = view.high_watermark if offset == -1 else offset
+        if not 0 <= wanted <= view.high_watermark:
+            raise OffsetOutOfRangeError(wanted, view.log_start, view.high_watermark)
+        return max(wanted, view.log_start)
 
     def retain(self) -> int:
         """Apply retention to every partition; return how many segments were deleted. The first error is

@@ -11,8 +11,10 @@ from stratalog.cli.reporter import Reporter
 from stratalog.cli.rewrite_options import WRITE, RewriteRequest
 from stratalog.cli.rewriting import chosen_partitions, opened
 from stratalog.cli.verb import Verb
-from stratalog.errors import OffsetOutOfRangeError, UsageError
+from stratalog.errors import UsageError
 from stratalog.inspect.result import Field, Kind, Result, chunk_of_rows
+from stratalog.manager.logs import Logs
+from stratalog.types import TopicPartition
 
 __all__ = ["FIELDS", "command"]
 
@@ -52,24 +54,26 @@ def command(reporter: Reporter, /, *, chosen: Chosen, offset: int, write: bool) 
     """Raise the log start offset of partitions, as Kafka's delete-records does.
 
     Records before it are not shown any more, and the next retention deletes the segments that hold only such
-    records. Without --write, nothing is changed.
+    records. If one of the partitions does not have the offset, or its topic is compacted and its
+    cleanup.policy lacks delete, nothing is deleted. Without --write, nothing is changed.
     """
     if chosen.topics is None:
         raise UsageError("name the topic whose records are to be deleted with -t")
     request = RewriteRequest(chosen, {}, write, False, None, False, None, None)
     request.check()
-    rows = []
     with opened(reporter, request, read_only=not write) as logs:
-        for topic, partition in chosen_partitions(logs, request):
-            start, end = logs.earliest(topic, partition), logs.latest(topic, partition)
-            wanted = end if offset == -1 else offset
-            if wanted > end:
-                raise OffsetOutOfRangeError(wanted, start, end)
-            if write:
-                new = logs.delete_records(topic, partition, offset)
-            else:
-                new = max(start, wanted)
-            status = "unchanged" if new == start else "deleted" if write else "planned"
-            rows.append((topic, partition, status, start, new, end))
+        named = chosen_partitions(logs, request)
+        # All are checked before the first is changed.
+        starts = [logs.plan_delete_records(*each, offset) for each in named]
+        rows = [_row(logs, each, start, write) for each, start in zip(named, starts, strict=True)]
     done = "records were deleted" if any(row[2] == "deleted" for row in rows) else ""
     return Result(fields=FIELDS, chunks=iter([chunk_of_rows(rows)] if rows else []), done=done)
+
+
+def _row(
+    logs: Logs, topic_partition: TopicPartition, wanted: int, write: bool
+) -> tuple[object, ...]:
+    start, end = logs.earliest(*topic_partition), logs.latest(*topic_partition)
+    new = logs.delete_records(*topic_partition, wanted) if write else wanted
+    status = "unchanged" if new == start else "deleted" if write else "planned"
+    return (*topic_partition, status, start, new, end)
