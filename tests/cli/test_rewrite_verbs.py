@@ -191,3 +191,27 @@ def test_files_of_0_7_are_upgraded_into_a_new_directory(tmp_path: Path, name: st
     assert state(source) == before
     assert run("upgrade", source, "--to", tmp_path / "new", "--write").code == 2
     assert "upgrade --to" in run("upgrade", source).err
+
+
+def test_keys_are_counted_and_spelled_in_one_format(tmp_path: Path) -> None:
+    with stratalog.open(tmp_path / "logs") as logs:
+        logs.create("t", 1)
+        logs.append("t", [(b"\xff\xfe", "v"), ("a", "v"), ("61", "v")])
+    keys = tmp_path / "keys"
+    keys.write_bytes(b"61\n61\nfffe\n")
+    options = ["--roll", "--write", "--key-format", "hex"]
+    done = run("erase", tmp_path / "logs", "--keys", keys, "--key", "fffe", *options)
+    assert done.err == f"stratalog: note: {keys}: 2 different keys\n"
+    assert [row[4] for row in rows(tmp_path / "logs")] == [b"61"]
+    wrong = run("erase", tmp_path / "logs", "--key", "xy", "--key-format", "hex")
+    assert (wrong.code, "'xy' is not an even number" in wrong.err) == (2, True)
+
+
+def test_a_key_that_is_not_utf8_is_its_bytes(tmp_path: Path) -> None:
+    with stratalog.open(tmp_path / "logs") as logs:
+        logs.create("t", 1)
+        logs.append("t", [(b"\xff\xfe", "v"), ("a", "v")])
+    key = os.fsdecode(b"\xff\xfe")
+    done = run("erase", tmp_path / "logs", "--key", key, "--roll", "--write")
+    assert done.code == 0
+    assert [row[4] for row in rows(tmp_path / "logs")] == [b"a"]

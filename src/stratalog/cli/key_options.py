@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from functools import wraps
@@ -9,8 +10,9 @@ from typing import Any, Final
 
 import click
 
+from stratalog.cli.reporter import Reporter
 from stratalog.errors import UsageError
-from stratalog.rewrite.erase.keys import KeyFormat, KeySet, read_key_file, read_keys
+from stratalog.rewrite.erase.keys import KeyFormat, KeySet, parse_key, read_key_file, read_keys
 from stratalog.storage.files.filesystem import OsFileSystem
 
 __all__ = ["absent_keys", "keys_in_files"]
@@ -30,7 +32,9 @@ def keys_in_files(command: Any) -> Any:
         key_format: str,
         **options: Any,
     ) -> Any:
-        keys = KeySet.of(one_by_one)
+        keys = KeySet()
+        for key in one_by_one:
+            parse_key(keys, os.fsencode(key), KeyFormat(key_format))
         _read(keys, key_files, KeyFormat(key_format))
         _read(keys, hash_files, KeyFormat.MD5)
         return command(*args, keys=keys, **options)
@@ -63,11 +67,15 @@ def absent_keys(command: Any) -> Any:
 
 def _read(keys: KeySet, paths: Sequence[str], form: KeyFormat) -> None:
     files = OsFileSystem()
+    reporter = click.get_current_context().find_object(Reporter)
     for path in paths:
+        name = "standard input" if path == "-" else path
         if path == "-":
-            read_keys(keys, "standard input", _stdin_parts(), form)
+            count = read_keys(keys, name, _stdin_parts(), form)
         else:
-            read_key_file(keys, files, path, form)
+            count = read_key_file(keys, files, path, form)
+        if reporter is not None:
+            reporter.note(f"{name}: {count} {'key' if count == 1 else 'different keys'}")
 
 
 def _stdin_parts() -> Iterator[bytes]:
@@ -78,7 +86,7 @@ def _stdin_parts() -> Iterator[bytes]:
 
 
 _KEY: Final = click.option(
-    "--key", "one_by_one", multiple=True, metavar="TEXT", help="A key. May be repeated."
+    "--key", "one_by_one", multiple=True, metavar="KEY", help="A key. May be repeated."
 )
 _FILES: Final = click.option(
     "--keys",
@@ -117,5 +125,5 @@ _FORMAT: Final = click.option(
     type=click.Choice(_FORMATS),
     default=KeyFormat.TEXT.value,
     show_default=True,
-    help="How key files spell keys.",
+    help="How keys are spelled.",
 )

@@ -46,6 +46,17 @@ def test_a_key_file_holds_its_keys(tmp_path: Path, form: KeyFormat, data: bytes)
     [
         (KeyFormat.TEXT, b"", "holds no key"),
         (KeyFormat.TEXT, b"a\n\nb", "line 2 is empty"),
+        (
+            KeyFormat.TEXT,
+            b"\xef\xbb\xbfsecret\r\n",
+            "line 1 begins with the byte order mark of UTF-8",
+        ),
+        (KeyFormat.HEX, b"\xef\xbb\xbf61\n", "line 1 begins with the byte order mark of UTF-8"),
+        (KeyFormat.TEXT, "secret\r\n".encode("utf-16"), "line 1 .* mark of UTF-16"),
+        (KeyFormat.TEXT, "\ufeffsecret\n".encode("utf-16-be"), "line 1 .* mark of UTF-16"),
+        (KeyFormat.TEXT, "secret\n".encode("utf-16-le"), "line 1 has a zero byte"),
+        (KeyFormat.TEXT, b"secret\rother\r", "line 1 has a carriage return"),
+        (KeyFormat.TEXT, b"a\nsecret\r\r\n", "line 2 has a carriage return"),
         (KeyFormat.BASE64, b"YQ==\nYQ=", "line 2 is not base64"),
         (KeyFormat.BASE64, b"Y Q==", "line 1 is not base64"),
         (KeyFormat.HEX, b"61\n6", "line 2 is not an even number of hexadecimal digits"),
@@ -74,7 +85,7 @@ def test_a_line_without_end_is_refused() -> None:
 
 def test_keys_are_text_or_bytes() -> None:
     assert len(KeySet.of(["a", b"a", ""])) == 2
-    for wrong in ([1], "text", b"bytes"):
+    for wrong in ([1], "text", b"bytes", ["\udcff"]):
         with pytest.raises(UsageError):
             KeySet.of(wrong)  # type: ignore[arg-type]
 

@@ -17,7 +17,7 @@ from stratalog.errors import UsageError
 from stratalog.records import kernel
 from stratalog.storage.files.filesystem import FileSystem, ReadableFile
 
-__all__ = ["KeyFormat", "KeySet", "read_key_file", "read_keys"]
+__all__ = ["KeyFormat", "KeySet", "parse_key", "read_key_file", "read_keys"]
 
 _SLOT_BYTES: Final = 24
 _LOAD_FACTOR: Final = 0.5
@@ -52,7 +52,10 @@ class KeySet:
         for key in keys:
             if not isinstance(key, bytes | str):
                 raise UsageError(f"a key is bytes or text, not {key!r}")
-            made.add(key.encode() if isinstance(key, str) else key)
+            try:
+                made.add(key.encode() if isinstance(key, str) else key)
+            except UnicodeEncodeError:
+                raise UsageError(f"the key {key!r} has no UTF-8: give it as bytes") from None
         return made
 
     def __len__(self) -> int:
@@ -81,31 +84,43 @@ class KeySet:
         return found
 
 
+def parse_key(keys: KeySet, text: bytes, form: KeyFormat = KeyFormat.TEXT) -> None:
+    """Add a key that is spelled in a format. UsageError if it is not."""
+    try:
+        _ADD[form](keys, text)
+    except ValueError:
+        shown = text[:40].decode("utf-8", "replace")
+        raise UsageError(f"the key {shown!r} is not {_ALLOWED[form]}") from None
+
+
 def read_key_file(
     keys: KeySet, file_system: FileSystem, path: str, form: KeyFormat = KeyFormat.TEXT
-) -> None:
+) -> int:
     """Add the keys of a file; see ``read_keys``."""
     file = file_system.open_readable(path)
     try:
-        read_keys(keys, path, _parts(file), form)
+        return read_keys(keys, path, _parts(file), form)
     finally:
         file.close()
 
 
 def read_keys(
     keys: KeySet, path: str, parts: Iterable[bytes], form: KeyFormat = KeyFormat.TEXT
-) -> None:
-    """Add the keys of a text that comes in parts. UsageError names the first line that is not a key, and the
-    ``path``; then none is added.
+) -> int:
+    """Add the keys of a text that comes in parts, and return how many different ones there are. UsageError
+    names the first line that is not a key, and the ``path``; then none is added.
 
     A line ends with a line feed, or a carriage return and a line feed, which do not belong to the key. An
-    empty line is an error: an empty key is given by itself, and not in a file.
+    empty line is an error: an empty key is given by itself, and not in a file. So are byte order marks, and
+    carriage returns and zero bytes within a text: they come from other encodings and line ends, and a search
+    for such keys would find nothing.
     """
     add = _ADD[form]
     taken = KeySet()
     for number, line in enumerate(_lines(parts, path), 1):
-        if not line:
-            raise UsageError(f"{path}: line {number} is empty: remove it, or write a key into it")
+        problem = _problem(line, number, form)
+        if problem is not None:
+            raise UsageError(f"{path}: line {number} {problem}")
         try:
             add(taken, line)
         except ValueError:
@@ -114,6 +129,31 @@ def read_keys(
     if not taken:
         raise UsageError(f"{path} holds no key")
     keys.update(taken)
+    return len(taken)
+
+
+#: What text in another encoding begins with.
+_MARKS: Final = {b"\xef\xbb\xbf": "UTF-8", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+
+
+def _problem(line: bytes, number: int, form: KeyFormat) -> str | None:
+    """Return why a line cannot be meant as it is, if so."""
+    if not line:
+        return "is empty: remove it, or write a key into it"
+    for mark, encoding in _MARKS.items():
+        if number == 1 and line.startswith(mark):
+            return (
+                f"begins with the byte order mark of {encoding}: save the file as UTF-8 without a mark; if a "
+                "key begins with these bytes, give keys in hex"
+            )
+    if form is KeyFormat.TEXT and b"\0" in line:
+        return "has a zero byte: save the file as UTF-8, or give keys in hex"
+    if form is KeyFormat.TEXT and b"\r" in line:
+        return (
+            "has a carriage return within: end lines with a line feed; if it belongs to the key, give keys "
+            "in hex"
+        )
+    return None
 
 
 def _add_base64(keys: KeySet, line: bytes) -> None:
