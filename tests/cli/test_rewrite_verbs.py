@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 import stratalog
+from stratalog.errors import StorageError
+from stratalog.rewrite.manifest import ManifestFile
 from tests.cli.runner import command, environment, run
 from tests.cli.test_read_only import state
 from tests.judges.peers.golden import golden_set
@@ -215,3 +217,44 @@ def test_a_key_that_is_not_utf8_is_its_bytes(tmp_path: Path) -> None:
     done = run("erase", tmp_path / "logs", "--key", key, "--roll", "--write")
     assert done.code == 0
     assert [row[4] for row in rows(tmp_path / "logs")] == [b"a"]
+
+
+@pytest.mark.parametrize(
+    "path", ["none/m.json", "logs/m.json", "logs/t-0/m.json", "taken", "link/m.json"]
+)
+def test_a_manifest_that_cannot_be_written_is_refused_first(tmp_path: Path, path: str) -> None:
+    folder = filled(tmp_path / "logs", 30)
+    (tmp_path / "taken").write_text("mine")
+    (tmp_path / "link").symlink_to(folder)
+    before = state(tmp_path)
+    done = run("erase", folder, "--key", "k1", "--roll", "--write", "--manifest", tmp_path / path)
+    assert (done.code, done.out) == (3 if path.startswith("none") else 2, b"")
+    assert str(tmp_path / path.partition("/")[0]) in done.err
+    assert state(tmp_path) == before
+
+
+def test_no_segment_becomes_a_manifest(tmp_path: Path) -> None:
+    folder = filled(tmp_path / "logs", 30)
+    segment = min((folder / "t-0").glob("*.log"))
+    done = run("erase", folder, "--key", "none", "--write", "--manifest", segment)
+    assert done.code == 2
+    assert is_sound(folder)
+
+
+def test_a_manifest_that_fails_at_the_end_does_not_hide_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = filled(tmp_path / "logs")
+    path = tmp_path / "m.json"
+
+    def fail(manifest_file: ManifestFile, manifest: object) -> None:
+        raise StorageError("no space left on device", path=str(path))
+
+    monkeypatch.setattr(ManifestFile, "write", fail)
+    options = ["--roll", "--write", "--keep-undo", "--manifest", path, "-o", "table"]
+    done = run("erase", folder, "--key", "k1", *options)
+    assert done.code == 3
+    assert "no space left on device" in done.err
+    assert b"rewritten" in done.out
+    (kept,) = run("undo", folder).rows()
+    assert kept["id"].encode() in done.out

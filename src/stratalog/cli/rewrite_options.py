@@ -12,6 +12,7 @@ import click
 
 from stratalog.cli.options import SIZE, Chosen, partitions
 from stratalog.errors import StorageError, UsageError
+from stratalog.storage.files.filesystem import OsFileSystem
 from stratalog.storage.log_config import LogConfig
 
 __all__ = ["CONFIGS", "WRITE", "RewriteRequest", "config_pairs", "rewriting"]
@@ -48,6 +49,10 @@ class RewriteRequest:
             ]
             if given:
                 raise UsageError(f"{given[0]} has no meaning without --write")
+        if self.manifest is not None:
+            from stratalog.rewrite.manifest import ManifestFile
+
+            ManifestFile(OsFileSystem(), self.manifest).check(self.chosen.paths)
 
 
 CONFIGS: Final = click.option(
@@ -68,7 +73,7 @@ _MANIFEST: Final = click.option(
     "--manifest",
     type=click.Path(),
     metavar="FILE",
-    help="Write a JSON file that lists every segment before and after.",
+    help="Write a new JSON file that lists every segment before and after.",
 )
 _ROLL: Final = click.option(
     "--roll", is_flag=True, help="Begin a new segment first, so that the active one is included."

@@ -112,6 +112,9 @@ def done_result(reporter: Reporter, request: RewriteRequest, report: RewriteRepo
             reporter.fail(each.error)
         elif each.stopped is not None:
             reporter.note(f"{each.topic_partition}: {each.stopped}; run the command again to go on")
+    if report.manifest_error is not None:
+        reporter.fail(report.manifest_error)
+        reporter.note("the rewrite is done, but its manifest was not written")
     rows = [row for each in report.partitions for row in _done_rows(each, report.id)]
     done = "segments were rewritten" if any(each.groups for each in report.partitions) else ""
     notes = partial(_done_notes, report, request)

@@ -19,14 +19,13 @@ from stratalog.manager.read.reading import PartitionView
 from stratalog.manager.root.catalogue import Catalogue
 from stratalog.manager.root.topic_configs import altered_config
 from stratalog.rewrite.limits import RewriteLimits, RewriteStoppedError
-from stratalog.rewrite.manifest import Manifest, PartitionEntry, new_rewrite_id
+from stratalog.rewrite.manifest import Manifest, ManifestFile, PartitionEntry, new_rewrite_id
 from stratalog.rewrite.operation import GroupRecorder, Rewrite, RewrittenGroup
 from stratalog.rewrite.plan import RewritePlan, rewrite_end
 from stratalog.rewrite.undo.keep import UndoKeeper
 from stratalog.rewrite.undo.kept import find_kept
-from stratalog.storage.files.filesystem import FileSystem, replace_file
+from stratalog.storage.files.filesystem import FileSystem
 from stratalog.storage.log_config import LogConfig
-from stratalog.storage.names import TEMPORARY_SUFFIX
 from stratalog.storage.partition_log import PartitionLog
 from stratalog.storage.producers.entry import ProducerEntry
 from stratalog.storage.segment.sparse_index import IndexLimits
@@ -55,7 +54,8 @@ class RewriteOptions:
 
     ``configs`` replace those of the topic for this run, such as ``{"segment.bytes": 1 << 30}``. ``roll``
     begins a new segment first, so that the active one is included. ``keep_undo`` keeps the originals until
-    ``undo`` restores or drops them. ``manifest`` is the file that lists every segment before and after.
+    ``undo`` restores or drops them. ``manifest`` is a new file, outside the log directories, that lists every
+    segment before and after.
     ``max_bytes`` and ``max_seconds`` end the run early; what was rewritten by then stays. ``progress`` is
     called with the bytes done since the last call; ``is_stopped`` is asked several times a second.
     """
@@ -109,11 +109,19 @@ class PartitionRewrite:
 
 @dataclass(frozen=True, slots=True)
 class RewriteReport:
-    """What a rewrite did. ``id`` names it for ``undo``, if the originals are kept."""
+    """What a rewrite did. ``id`` names it for ``undo``, if the originals are kept. ``manifest_error`` says
+    why the manifest could not be written when the rewrite was done."""
 
     id: str
     verb: str
     partitions: tuple[PartitionRewrite, ...]
+    manifest_error: StratalogError | None = None
+
+    @property
+    def errors(self) -> list[StratalogError]:
+        """Everything that failed."""
+        found = [*(each.error for each in self.partitions), self.manifest_error]
+        return [error for error in found if error is not None]
 
     @property
     def bytes_before(self) -> int:
@@ -285,15 +293,24 @@ class RewriteRun:
             rewrites.clock.now_ms(),
             {**rewrite.options(), **{str(k): str(v) for k, v in options.configs.items()}},
         )
+        self._manifest_file: ManifestFile | None = None
+        self._manifest_error: StratalogError | None = None
+        if options.manifest is not None:
+            self._manifest_file = ManifestFile(rewrites.file_system, options.manifest)
+            self._manifest_file.check(rewrites.catalogue.roots)
 
     @property
     def report(self) -> RewriteReport:
-        return RewriteReport(self._manifest.id, self._manifest.verb, tuple(self._done))
+        manifest = self._manifest
+        return RewriteReport(manifest.id, manifest.verb, tuple(self._done), self._manifest_error)
 
     def run(self) -> RewriteReport:
         """Rewrite every partition, and write the manifest. An error in one partition does not keep others
-        from being rewritten; it is in the report. An interruption is raised again, when the manifest is
+        from being rewritten; it is in the report, and so is one of the manifest at the end. If the manifest
+        cannot be created, nothing is rewritten. An interruption is raised again, when the manifest is
         written."""
+        if self._manifest_file is not None:
+            self._manifest_file.create(self._manifest)
         try:
             for each in self._topic_partitions:
                 if not self._run_one(each):
@@ -368,7 +385,8 @@ class RewriteRun:
             self._manifest = self._manifest.with_partition(entry)
 
     def _write_manifest(self) -> None:
-        path = self._options.manifest
-        if path is not None:
-            data = self._manifest.encode()
-            replace_file(self._rewrites.file_system, path, path + TEMPORARY_SUFFIX, data)
+        if self._manifest_file is not None:
+            try:
+                self._manifest_file.write(self._manifest)
+            except StratalogError as error:
+                self._manifest_error = error

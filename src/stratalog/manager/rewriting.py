@@ -88,7 +88,7 @@ class RewritingLogs(ABC):
     ) -> RewriteReport:
         named = self.topic_partitions(topic, partitions)
         report = self.begin_rewrite(rewrite, named, options).run()
-        raise_first([each.error for each in report.partitions if each.error is not None])
+        raise_first(report.errors)
         return report
 
     def merge(

@@ -9,17 +9,18 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from stratalog.errors import CorruptionError
+from stratalog.errors import CorruptionError, UsageError
 from stratalog.records import kernel
 from stratalog.rewrite.header_tally import tally_file
-from stratalog.storage.files.filesystem import FileSystem, ReadableFile
-from stratalog.storage.names import FileKind, Stage, segment_file_name
+from stratalog.storage.files.filesystem import FileSystem, ReadableFile, replace_file
+from stratalog.storage.names import TEMPORARY_SUFFIX, FileKind, Stage, segment_file_name
 from stratalog.storage.segment.log_file import LogFile
 from stratalog.types import TopicPartition
 
 __all__ = [
     "GroupEntry",
     "Manifest",
+    "ManifestFile",
     "PartitionEntry",
     "SegmentEntry",
     "describe_all",
@@ -124,6 +125,45 @@ class Manifest:
             raise CorruptionError(
                 "manifest", f"not the manifest of a rewrite: {error!r}", path=path
             ) from None
+
+
+class ManifestFile:
+    """The file that a manifest is written to. It is created before the rewrite, so that a path that cannot be
+    written to is an error before anything is changed."""
+
+    def __init__(self, file_system: FileSystem, path: str) -> None:
+        self._file_system = file_system
+        self._path = path
+        self._temporary = path + TEMPORARY_SUFFIX
+
+    def check(self, roots: Sequence[str]) -> None:
+        """Raise UsageError if the path is in one of these log directories, or is taken; StorageError if its
+        folder is missing."""
+        folder = os.path.realpath(os.path.dirname(self._path) or os.curdir)
+        self._file_system.list_dir(folder)
+        for root in roots:
+            inside = os.path.realpath(root)
+            if os.path.commonpath([folder, inside]) == inside:
+                raise UsageError(
+                    f"the manifest {self._path} would be in the log directory {root}: name a file elsewhere"
+                )
+        for path in (self._path, self._temporary):
+            if self._file_system.stat(path) is not None:
+                raise UsageError(
+                    f"{path} exists, and is not overwritten: name a new file for the manifest"
+                )
+
+    def create(self, manifest: Manifest) -> None:
+        """Create the file, with a manifest of which nothing is done yet."""
+        file = self._file_system.open_writable(self._path, create=True)
+        try:
+            file.write_at(0, manifest.encode())
+        finally:
+            file.close()
+
+    def write(self, manifest: Manifest) -> None:
+        """Replace what was written before."""
+        replace_file(self._file_system, self._path, self._temporary, manifest.encode())
 
 
 def _text_of(time_ms: int) -> str:

@@ -226,6 +226,11 @@ class Catalogue:
         """Every partition with the number of its directory."""
         return self._directory_of
 
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The log directories."""
+        return tuple(each.root for each in self._directories)
+
     def directory(self, topic_partition: TopicPartition) -> LogDirectory:
         """Return the directory of a partition; UnknownPartitionError if there is no such partition."""
         check_topic_type(topic_partition.topic)

@@ -24,7 +24,7 @@ from stratalog.manager.commits.commits import ReplaceResult, discard_staged
 from stratalog.manager.logs import Logs, open_logs
 from stratalog.manager.rewrites import PartitionRewrite, RewriteOptions, RewriteReport
 from stratalog.manager.root.lock_wait import when_unlocked
-from stratalog.rewrite.manifest import Manifest, PartitionEntry
+from stratalog.rewrite.manifest import Manifest, ManifestFile, PartitionEntry
 from stratalog.rewrite.space import check_space
 from stratalog.rewrite.undo.keep import UndoKeeper
 from stratalog.rewrite.undo.kept import KeptOriginals, forget_kept, read_kept
@@ -33,9 +33,9 @@ from stratalog.spark.jobs.rewriting.work import PartitionOutcome, PartitionPlan,
 from stratalog.spark.jobs.run.log_paths import absolute
 from stratalog.storage.commits.journal import read_journal
 from stratalog.storage.commits.key import CommitKey
-from stratalog.storage.files.filesystem import OsFileSystem, replace_file
+from stratalog.storage.files.filesystem import OsFileSystem
 from stratalog.storage.files.object_store import is_uri
-from stratalog.storage.names import TEMPORARY_SUFFIX, partition_dir_name
+from stratalog.storage.names import partition_dir_name
 from stratalog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -109,6 +109,9 @@ class RewriteJob:
         self._time_ms = 0
         self._planned: list[PartitionPlan] = []
         self._failed: list[PartitionRewrite] = []
+        self._manifest_file: ManifestFile | None = None
+        if write and options.manifest is not None:
+            self._manifest_file = ManifestFile(self._files, options.manifest)
 
     @property
     def work_bytes(self) -> int:
@@ -124,6 +127,8 @@ class RewriteJob:
 
     def plan(self, topics: Topics | None, partitions: Partitions | None) -> None:
         """Plan every partition. What cannot be planned is in the report."""
+        if self._manifest_file is not None:
+            self._manifest_file.check(self._paths)
         with self._opened(read_only=not self._write) as logs:
             chosen = _chosen(logs, partition_filter(topics, partitions))
             self._id = logs.new_rewrite_id(self._rewrite.verb, chosen)
@@ -151,6 +156,8 @@ class RewriteJob:
         if not self._write:
             return self._report(self._rewrite.judge(spark, self._planned, self._progress))
         assert spark is not None
+        if self._manifest_file is not None:
+            self._manifest_file.create(self._manifest())
         outcomes: list[PartitionOutcome] = []
         for root in dict.fromkeys(each.root for each in self._planned):
             here = [each for each in self._planned if each.root == root]
@@ -223,18 +230,23 @@ class RewriteJob:
     def _report(self, outcomes: Sequence[PartitionOutcome]) -> RewriteReport:
         """Return what was done, and write the manifest if there is to be one."""
         done = [each.report() for each in outcomes]
-        if self._write and self._options.manifest is not None:
-            self._write_manifest(self._options.manifest, done)
+        error = self._write_manifest(done)
         partitions = sorted((*done, *self._failed), key=lambda each: each.topic_partition)
-        return RewriteReport(self._id, self._rewrite.verb, tuple(partitions))
+        return RewriteReport(self._id, self._rewrite.verb, tuple(partitions), error)
 
-    def _write_manifest(self, path: str, done: Sequence[PartitionRewrite]) -> None:
+    def _write_manifest(self, done: Sequence[PartitionRewrite]) -> StratalogError | None:
+        if self._manifest_file is None:
+            return None
         manifest = self._manifest()
         for each in done:
             entries = tuple(group.entry for group in each.groups if group.entry is not None)
             if entries:
                 manifest = manifest.with_partition(PartitionEntry(*each.topic_partition, entries))
-        replace_file(self._files, path, path + TEMPORARY_SUFFIX, manifest.encode())
+        try:
+            self._manifest_file.write(manifest)
+        except StratalogError as error:
+            return error
+        return None
 
 
 class _Steps:
