@@ -82,6 +82,11 @@ def test_topics_and_partitions_are_chosen(tmp_path: Path) -> None:
         (["undo", "{logs}", "--write"], 2, "name the rewrite by its id"),
         (["upgrade", "{logs}", "--to", "{missing}"], 2, "no partition of Kafka 0.7"),
         (["verify", "{logs}", "--absent", "{empty}"], 2, "holds no key"),
+        (["compact", "{logs}", "-t", "t", "--max-bytes", "1000"], 2, "--max-bytes has no meaning"),
+        (["compact", "{logs}", "-t", "t", "--max-bytes", "1", "--write"], 2, "--max-seconds"),
+        (["merge", "{logs}", "--max-seconds", "inf"], 2, "--max-seconds is a number"),
+        (["merge", "{logs}", "--max-seconds", "nan", "--write"], 2, "--max-seconds is a number"),
+        (["reindex", "{logs}", "--max-seconds", "inf", "--write"], 2, "--max-seconds is a number"),
     ],
 )
 def test_a_wrong_command_line_is_one_sentence_and_changes_nothing(

@@ -297,3 +297,17 @@ def test_records_of_a_commit_that_is_not_done_are_not_touched() -> None:
     assert found[0][-1:] == [b"of the commit"]
     assert found[1] == [b"also"]
     logs.close()
+
+
+def test_compaction_has_no_limit_of_bytes(tmp_path: Path) -> None:
+    folder = filled(tmp_path / "logs", 30)
+    with stratalog.open(folder) as logs:
+        named = logs.topic_partitions("t", None)
+        options = RewriteOptions(max_bytes=1)
+        with pytest.raises(UsageError, match="max_bytes has no meaning"):
+            logs.begin_rewrite(logs.compaction(), named, options)
+        with pytest.raises(UsageError, match="max_bytes has no meaning"):
+            list(logs.plan_rewrite(logs.compaction(), named, options))
+    for seconds in (float("inf"), float("nan"), 0, -1):
+        with pytest.raises(UsageError, match="max_seconds"):
+            RewriteOptions(max_seconds=seconds)

@@ -11,6 +11,8 @@ _OPTIONS: Final = {
     "allow_loss=True": "--allow-loss",
     "control=True": "--control",
     "latest_per_key=True": "--latest-per-key",
+    "max_bytes": "--max-bytes",
+    "max_seconds": "--max-seconds",
     "memory_bytes": "--memory",
     "on_damage='skip'": "--skip-damaged",
     "tombstones=True": "--tombstones",

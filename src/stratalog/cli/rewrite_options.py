@@ -12,6 +12,7 @@ import click
 
 from stratalog.cli.options import SIZE, Chosen, partitions
 from stratalog.errors import StorageError, UsageError
+from stratalog.manager.rewrites import RewriteOptions
 from stratalog.storage.files.filesystem import OsFileSystem
 from stratalog.storage.log_config import LogConfig
 
@@ -34,6 +35,7 @@ class RewriteRequest:
     def check(self) -> None:
         """Check what can be checked before anything is opened: a wrong command line changes nothing."""
         LogConfig.of(self.configs)
+        RewriteOptions(max_seconds=self.max_seconds)
         for path in self.chosen.paths:
             if not os.path.isdir(path):
                 raise StorageError("no such log directory", path=path)

@@ -6,18 +6,20 @@ nor what belongs to a commit that is not done.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from stratalog.clock import Clock
-from stratalog.errors import StratalogError
+from stratalog.errors import StratalogError, UsageError
 from stratalog.manager.append_gate import AppendGate
 from stratalog.manager.open_partitions import OpenPartitions
 from stratalog.manager.partition_views import PartitionViews
 from stratalog.manager.read.reading import PartitionView
 from stratalog.manager.root.catalogue import Catalogue
 from stratalog.manager.root.topic_configs import altered_config
+from stratalog.rewrite.compact.compact import Compact
 from stratalog.rewrite.limits import RewriteLimits, RewriteStoppedError
 from stratalog.rewrite.manifest import Manifest, ManifestFile, PartitionEntry, new_rewrite_id
 from stratalog.rewrite.operation import GroupRecorder, Rewrite, RewrittenGroup
@@ -56,7 +58,8 @@ class RewriteOptions:
     begins a new segment first, so that the active one is included. ``keep_undo`` keeps the originals until
     ``undo`` restores or drops them. ``manifest`` is a new file, outside the log directories, that lists every
     segment before and after.
-    ``max_bytes`` and ``max_seconds`` end the run early; what was rewritten by then stays. ``progress`` is
+    ``max_bytes`` and ``max_seconds`` end the run early; what was rewritten by then stays. Compaction has no
+    limit of bytes. ``progress`` is
     called with the bytes done since the last call; ``is_stopped`` is asked several times a second.
     """
 
@@ -68,6 +71,11 @@ class RewriteOptions:
     max_seconds: float | None = None
     progress: Progress | None = None
     is_stopped: Callable[[], bool] = _never
+
+    def __post_init__(self) -> None:
+        seconds = self.max_seconds
+        if seconds is not None and not 0 < seconds < math.inf:
+            raise UsageError(f"max_seconds is a number of seconds above 0, not {seconds!r}")
 
     def limits(self, clock: Clock) -> RewriteLimits:
         """Return the limits of a run that begins now."""
@@ -191,6 +199,7 @@ class Rewrites:
         options: RewriteOptions,
     ) -> Iterator[PartitionRewrite]:
         """Plan a rewrite of partitions, one after the other, without changing anything."""
+        _check_limits(rewrite, options)
         left = options.max_bytes
         for each in topic_partitions:
             try:
@@ -227,6 +236,7 @@ class Rewrites:
         options: RewriteOptions,
     ) -> RewriteRun:
         """Prepare a rewrite of partitions; nothing is changed before ``run``."""
+        _check_limits(rewrite, options)
         for each in topic_partitions:
             self.config(each.topic, options)  # UsageError if a config is not one
         return RewriteRun(self, rewrite, topic_partitions, options)
@@ -263,6 +273,14 @@ class Rewrites:
         }
         ids = [wanted, *(f"{wanted}-{number}" for number in range(2, _IDS_MAX))]
         return next(each for each in ids if each not in taken)
+
+
+def _check_limits(rewrite: Rewrite, options: RewriteOptions) -> None:
+    if options.max_bytes is not None and isinstance(rewrite, Compact):
+        raise UsageError(
+            "max_bytes has no meaning for compaction, which is complete only when all segments were read: "
+            "limit it by max_seconds, or name fewer partitions"
+        )
 
 
 def _silent(_: int) -> None:

@@ -38,4 +38,9 @@ def command(reporter: Reporter, /, *, request: RewriteRequest) -> Result:
     """
     if request.chosen.topics is None:
         raise UsageError("compaction removes records: name the topics to compact with -t")
+    if request.max_bytes is not None:
+        raise UsageError(
+            "--max-bytes has no meaning for compaction, which is complete only when all segments were read: "
+            "limit it by --max-seconds, or name fewer partitions"
+        )
     return run_rewrite(reporter, request, Logs.compaction)
