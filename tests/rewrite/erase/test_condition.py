@@ -141,3 +141,26 @@ def test_a_null_header_is_neither_equal_nor_unequal() -> None:
     assert matching("header.user = 'ada'", rows) == [2]
     assert matching("header.user is null", rows) == [0]
     assert matching("not header.user is null", rows) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("key in (" + ", ".join(f"'{n}'" for n in range(1200)) + ", 'a')", [0]),
+        ("key not in (" + ", ".join(f"'{n}'" for n in range(1200)) + ")", [0, 1, 3, 4]),
+        (" or ".join(["key = 'b'"] * 1200), [1]),
+        (" and ".join(["key != 'a'"] * 1200), [1, 3, 4]),
+        ("header.user in ('x', 'ada')", [0]),
+    ],
+    ids=["in", "not in", "or", "and", "header in"],
+)
+def test_long_conditions_need_no_deep_stack(text: str, found: list[int]) -> None:
+    assert matching(text) == found
+
+
+def test_bytes_of_a_command_line_that_are_not_utf8() -> None:
+    assert matching("key = '\0\udcff'") == [3]
+    assert matching("key in ('\0\udcff', 'a')") == [0, 3]
+    for wrong in ("key = '\ud800'", "header['\udcff'] = 'a'", "key like '\ud800'"):
+        with pytest.raises(UsageError, match="UTF-8"):
+            parse_condition(wrong)

@@ -16,8 +16,9 @@ is true if one of the record's headers of that name has such a value.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from stratalog.errors import UsageError
@@ -143,16 +144,16 @@ class _Parser:
         return taken
 
     def _either(self) -> Mask:
-        mask = self._both()
+        masks = [self._both()]
         while self._take("word", "or"):
-            mask = _joined("or_kleene", mask, self._both())
-        return mask
+            masks.append(self._both())
+        return _joined("or_kleene", masks)
 
     def _both(self) -> Mask:
-        mask = self._unit()
+        masks = [self._unit()]
         while self._take("word", "and"):
-            mask = _joined("and_kleene", mask, self._unit())
-        return mask
+            masks.append(self._unit())
+        return _joined("and_kleene", masks)
 
     def _unit(self) -> Mask:
         self._depth += 1
@@ -191,23 +192,31 @@ class _Parser:
 
     def _one_of(self, column: _Column) -> Mask:
         self._must("sign", "(")
-        mask = _compared(column, "equal", self._literal())
+        literals = [self._literal()]
         while self._take("sign", ","):
-            mask = _joined("or_kleene", mask, _compared(column, "equal", self._literal()))
+            literals.append(self._literal())
         self._must("sign", ")")
-        return mask
+        return _one_of(column, literals)
 
     def _column(self) -> _Column:
         field = self._must("word", *_FIELDS).lower()
         if field != "header":
             return _Column(field)
         if self._take("sign", "["):
-            name = self._must("text").replace("''", "'")
+            name = self._header_name()
             self._must("sign", "]")
         else:
             self._must("sign", ".")
             name = self._must("word")
         return _Column(field, name)
+
+    def _header_name(self) -> str:
+        name = self._must("text").replace("''", "'")
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"the header name {name!r} is not UTF-8") from None
+        return name
 
     def _literal(self) -> bytes:
         digits = self._take("hex")
@@ -216,14 +225,30 @@ class _Parser:
                 self._at -= 1
                 self._fail()
             return bytes.fromhex(digits)
-        return self._must("text").replace("''", "'").encode()
+        text = self._must("text").replace("''", "'")
+        try:
+            return text.encode(
+                "utf-8", "surrogateescape"
+            )  # bytes of a command line that are not UTF-8
+        except UnicodeEncodeError:
+            raise UsageError(
+                f"the text {text!r} has no UTF-8: write its bytes as x'00ff'"
+            ) from None
 
 
-def _joined(name: str, left: Mask, right: Mask) -> Mask:
+def _joined(name: str, masks: Sequence[Mask]) -> Mask:
+    """Combine masks, one after the other: a long condition must not need a deep stack."""
+    if len(masks) == 1:
+        return masks[0]
+
     def mask(batch: pa.RecordBatch) -> Any:
         import pyarrow.compute as pc
 
-        return pc.call_function(name, [left(batch), right(batch)])
+        return reduce(
+            lambda left, right: pc.call_function(name, [left, right(batch)]),
+            masks[1:],
+            masks[0](batch),
+        )
 
     return mask
 
@@ -243,6 +268,17 @@ def _compared(column: _Column, name: str, literal: bytes) -> Mask:
         import pyarrow.compute as pc
 
         return pc.call_function(name, [values, pa.scalar(literal, pa.binary())])
+
+    return _over(column, compare)
+
+
+def _one_of(column: _Column, literals: Sequence[bytes]) -> Mask:
+    def compare(values: pa.Array) -> Any:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        found = pc.is_in(values, value_set=pa.array(literals, pa.binary()))
+        return pc.if_else(pc.is_valid(values), found, pa.scalar(None, pa.bool_()))
 
     return _over(column, compare)
 
