@@ -80,13 +80,24 @@ def test_a_throttle_spreads_bytes_over_time() -> None:
 def test_a_throttle_does_not_wait_for_bytes_that_came_late() -> None:
     clock = PassingClock()
     throttle = Throttle(1000, clock)
-    clock.advance(1000)
-    throttle.note(1000, lambda: None)
+    clock.advance(300)
+    throttle.note(300, lambda: None)
     assert clock.waits == []
     throttle.note(1, lambda: None)
     assert clock.waits == [], "a pause of a millisecond would cost more than it gives"
     throttle.note(1, lambda: None)
     assert clock.waits == [2]
+
+
+def test_a_throttle_does_not_save_up_idle_time() -> None:
+    clock = PassingClock()
+    throttle = Throttle(1000, clock)
+    throttle.note(100, lambda: None)
+    clock.advance(3_600_000)
+    begin = clock.monotonic_ms()
+    for _ in range(50):
+        throttle.note(100, lambda: None)
+    assert clock.monotonic_ms() - begin == 5000 - 300
 
 
 def test_a_long_pause_of_a_throttle_can_be_ended() -> None:

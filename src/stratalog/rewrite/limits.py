@@ -7,6 +7,7 @@ then is discarded; what was, stays: the log is sound at every moment.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
@@ -22,6 +23,8 @@ __all__ = ["RewriteLimits", "RewriteStoppedError", "Throttle"]
 _PAUSE_MIN_MS: Final = 2
 #: A longer one would keep a rewrite from being stopped.
 _PAUSE_MAX_MS: Final = 200
+#: How much idle time counts later, as in Kafka's throttler, which looks every 300 ms.
+_SAVED_MAX_MS: Final = 300
 
 
 class RewriteStoppedError(StratalogError):
@@ -29,20 +32,23 @@ class RewriteStoppedError(StratalogError):
 
 
 class Throttle:
-    """Keeps reading and writing below a number of bytes per second."""
+    """Keeps reading and writing below a number of bytes per second. Threads may share it. Idle time counts
+    for a fraction of a second only, so that work after a pause is not faster."""
 
     def __init__(self, bytes_per_second: float, clock: Clock = SYSTEM_CLOCK) -> None:
         self._rate = bytes_per_second
         self._clock = clock
-        self._started_ms = clock.monotonic_ms()
-        self._bytes = 0
+        self._lock = threading.Lock()
+        self._due_ms = float(clock.monotonic_ms())
 
     def note(self, size_bytes: int, check: Callable[[], None]) -> None:
         """Count bytes, and wait if they came too early. ``check`` is called while waiting."""
-        self._bytes += size_bytes
         if self._rate >= 2**63 or not math.isfinite(self._rate):
             return
-        due_ms = self._started_ms + int(1000 * self._bytes / self._rate)
+        with self._lock:
+            earliest_ms = self._clock.monotonic_ms() - _SAVED_MAX_MS
+            self._due_ms = max(self._due_ms, earliest_ms) + 1000 * size_bytes / self._rate
+            due_ms = int(self._due_ms)
         while (pause_ms := due_ms - self._clock.monotonic_ms()) >= _PAUSE_MIN_MS:
             until_ms = self._clock.monotonic_ms() + min(pause_ms, _PAUSE_MAX_MS)
             self._clock.wait(SimpleQueue(), until_ms)
