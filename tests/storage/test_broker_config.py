@@ -240,6 +240,19 @@ def test_what_kafka_refuses_is_refused(configs, said):
 
 
 @pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("log.cleaner.io.buffer.load.factor", "0", r"\(0\) leaves no room for a single key"),
+        ("log.cleaner.io.buffer.load.factor", "1e-9", "leaves no room for a single key"),
+        ("log.cleaner.io.max.bytes.per.second", "0", "the cleaner would never finish"),
+    ],
+)
+def test_configs_with_which_the_cleaner_of_kafka_fails_or_hangs_are_refused(name, value, said):
+    with pytest.raises(UsageError, match=said):
+        BrokerConfig.of({name: value})
+
+
+@pytest.mark.parametrize(
     ("configs", "directories"),
     [
         ({}, ()),

@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 _DEDUPE_BYTES_PER_THREAD: Final = 1 << 20
+_KEY_BYTES: Final = 24  # that a key takes in the cleaner's map
 _DOUBLE_MAX: Final = 1.7976931348623157e308
 
 #: Where a value comes from: the topic's own config, the broker's, or Kafka's default.
@@ -273,6 +274,16 @@ def _check(config: BrokerConfig) -> None:
         raise UsageError(
             f"log.cleaner.dedupe.buffer.size ({size}) is not above 1 MiB for each of the "
             f"log.cleaner.threads ({threads})"
+        )
+    factor = config.log_cleaner_io_buffer_load_factor
+    if size // threads * factor < _KEY_BYTES:
+        raise UsageError(
+            f"log.cleaner.io.buffer.load.factor ({factor:g}) leaves no room for a single key: Kafka's "
+            "default is 0.9"
+        )
+    if config.log_cleaner_io_max_bytes_per_second == 0:
+        raise UsageError(
+            "log.cleaner.io.max.bytes.per.second: 0 is not above 0; the cleaner would never finish"
         )
     check_together(config.log_config())
 

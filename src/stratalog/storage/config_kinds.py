@@ -173,7 +173,7 @@ def folders() -> ConfigKind:
             raise ValueError(value)
         return paths
 
-    return ConfigKind("list", "a list of folders", read)
+    return ConfigKind("list", "a list of folders, none of them empty", read)
 
 
 def _list_words(value: object) -> tuple[str, ...]:
