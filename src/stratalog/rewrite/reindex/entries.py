@@ -60,7 +60,8 @@ def _check_positions(segment: Segment, entries: list[OffsetEntry]) -> str | None
 
 def find_false_time(segment: Segment, data: bytes) -> str | None:
     """Return what is wrong with a time index; None if every entry is the largest timestamp up to its offset,
-    and the last one that of the segment."""
+    and the last one that of the segment. A broker that converted messages to magic 0 has noted times that
+    its log lacks: up to messages without a time, an entry may be later."""
     if len(data) % TIME_ENTRY_SIZE:
         return f"{len(data)} bytes are not whole entries of {TIME_ENTRY_SIZE}"
     count = len(data) // TIME_ENTRY_SIZE
@@ -73,14 +74,16 @@ def find_false_time(segment: Segment, data: bytes) -> str | None:
 
 
 def _check_times(segment: Segment, entries: list[TimeEntry]) -> str | None:
-    largest, slot = -1, 0
+    largest, slot, has_untimed = -1, 0, False
     problem: str | None = None
 
     def close(upto: int) -> None:
         """Judge the entries whose offsets lie below ``upto``."""
         nonlocal slot, problem
         while slot < len(entries) and entries[slot].offset < upto:
-            if problem is None and entries[slot].timestamp != largest:
+            timestamp = entries[slot].timestamp
+            is_right = timestamp >= largest if has_untimed else timestamp == largest
+            if problem is None and not is_right:
                 problem = (
                     f"the largest timestamp up to offset {entries[slot].offset} is {largest}, not "
                     f"{entries[slot].timestamp}"
@@ -88,12 +91,13 @@ def _check_times(segment: Segment, entries: list[TimeEntry]) -> str | None:
             slot += 1
 
     def seen(rows: memoryview, count: int, _: Window) -> None:
-        nonlocal largest
+        nonlocal largest, has_untimed
         end = count * ROW_WIDTH
         times = rows[Row.MAX_TIMESTAMP : end : ROW_WIDTH].tolist()
         lasts = rows[Row.LAST_OFFSET : end : ROW_WIDTH].tolist()
         for time, last in zip(times, lasts, strict=True):
             largest = max(largest, time)
+            has_untimed = has_untimed or time < 0
             close(last + 1)
 
     _scan(segment, seen)
