@@ -18,6 +18,8 @@ from stratalog.cli.option_words import with_options
         ("on_damage='skip' leaves out the rest", "--skip-damaged leaves out the rest"),
         ("memory_bytes needs latest_per_key=True", "--memory needs --latest-per-key"),
         ("/logs/allow_loss: no such file", "/logs/allow_loss: no such file"),
+        ("locked: stop it, or open with read_only=True", "locked: stop it first"),
+        ("max_seconds is a number of", "--max-seconds is a number of"),
         ("topics=['a', 'b']", "topics=['a', 'b']"),
     ],
 )

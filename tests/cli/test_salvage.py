@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from stratalog.errors import StorageError
+from stratalog.rewrite.salvage.plan import plan_salvage
 from tests.cli.runner import run
 from tests.inspect.logs import batch, flipped, segment
 from tests.judges.peers.golden import golden_set
@@ -127,3 +129,18 @@ def test_original_is_as_it_was(tmp_path):
 
 def files_of(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def test_nothing_is_written_if_a_partition_cannot_be_read_and_that_is_said(tmp_path, monkeypatch):
+    logs = damaged(tmp_path / "logs")
+
+    def refused(files, folder, *given):
+        if folder.endswith("orders-1"):
+            raise StorageError("permission denied", path=folder)
+        return plan_salvage(files, folder, *given)
+
+    monkeypatch.setattr("stratalog.cli.commands.salvage.plan_salvage", refused)
+    done = run("salvage", logs, "--out", tmp_path / "new", "--write")
+    assert done.code == 3
+    assert "nothing was written" in done.err
+    assert not (tmp_path / "new").exists()

@@ -33,7 +33,7 @@ def test_what_fits_with_a_margin_is_not_refused() -> None:
     disk = Disk()
     disk.free = MARGIN + 100
     check_space(disk, "/", 100)
-    with pytest.raises(StorageError, match=r"need 101 bytes .* make room") as caught:
+    with pytest.raises(StorageError, match=r"need 101 bytes and 16777216 .* make room") as caught:
         check_space(disk, "/", 101)
     assert caught.value.errno == errno.ENOSPC
     assert caught.value.path == "/"

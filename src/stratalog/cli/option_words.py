@@ -11,9 +11,9 @@ _OPTIONS: Final = {
     "allow_loss=True": "--allow-loss",
     "control=True": "--control",
     "latest_per_key=True": "--latest-per-key",
-    "max_bytes": "--max-bytes",
-    "max_seconds": "--max-seconds",
+    "max_seconds is a number": "--max-seconds is a number",
     "memory_bytes": "--memory",
+    ": stop it, or open with read_only=True": ": stop it first",
     "on_damage='skip'": "--skip-damaged",
     "tombstones=True": "--tombstones",
 }

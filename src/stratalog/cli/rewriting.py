@@ -242,10 +242,15 @@ def _row(each: PartitionRewrite, status: str, **values: object) -> Row:
 
 def _plan_notes(planned: Sequence[PartitionRewrite]) -> Iterator[str]:
     plans = [each.plan for each in planned if each.plan is not None]
+    failed = len(planned) - len(plans)
+    others = f"; {failed} of {len(planned)} partitions could not be planned for" if failed else ""
     groups = sum(len(plan.groups) for plan in plans)
     if groups:
         size = sum(plan.size_bytes for plan in plans)
-        yield f"nothing was changed: --write rewrites {size} bytes in {groups} group(s) of segments"
+        work = f"{size} bytes in {groups} group(s) of segments"
+        yield f"nothing was changed: --write rewrites {work}{others}"
+    elif failed:
+        yield f"nothing was changed{others}"
     else:
         yield "nothing was changed, and there is nothing to rewrite"
 

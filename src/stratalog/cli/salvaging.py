@@ -91,6 +91,11 @@ def salvage_result(
     if any(plan.has_losses for plan in plans):
         reporter.found()
     is_written = request.write and reporter.error is None
+    if request.write and not is_written:
+        reporter.note(
+            "nothing was written, because a partition could not be read: make it readable, or name the "
+            "others with -t and -p"
+        )
     done = f"salvaged {len(plans)} partitions into {request.target}" if is_written else ""
     return Result(
         fields=_FIELDS,

@@ -19,8 +19,8 @@ def check_space(file_system: FileSystem, folder: str, needed_bytes: int) -> None
     free = file_system.free_bytes(folder)
     if free is not None and free < needed_bytes + _MARGIN_BYTES:
         raise StorageError(
-            f"the rewrite may need {needed_bytes} bytes and {free} are free: make room on this disk, or "
-            "rewrite fewer segments at a time",
+            f"the rewrite may need {needed_bytes} bytes and {_MARGIN_BYTES} (16 MiB) for indexes and other "
+            f"files, and {free} are free: make room on this disk, or rewrite fewer segments at a time",
             path=folder,
             errno=errno.ENOSPC,
         )

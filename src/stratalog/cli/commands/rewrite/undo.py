@@ -74,6 +74,7 @@ def command(
     if write or forget:
         rows = _change(reporter, request, str(rewrite_id), forget=forget)
         done = "the originals were dropped" if forget else "the originals were restored"
+        done = done if rows else ""
         return Result(fields=FIELDS, chunks=_chunks(rows), done=done)
     with opened(reporter, request, read_only=True) as logs:
         named = chosen_partitions(logs, request)
@@ -106,7 +107,15 @@ def _change(
             found = logs.forget_rewrite(rewrite_id, named)
             return [_row(each, "dropped") for each in found]
         work = Work(reporter, logs, named)
-        found = logs.undo(rewrite_id, named, options=RewriteOptions(progress=work.note))
+        try:
+            found = logs.undo(rewrite_id, named, options=RewriteOptions(progress=work.note))
+        except KeyboardInterrupt:
+            reporter.interrupted()
+            reporter.note(
+                f"interrupted: not everything is restored, and the log is sound; run the command again to go "
+                f"on ('stratalog undo DIR {rewrite_id}' lists what is left)"
+            )
+            return []
         return [_row(each, "restored") for each in found]
 
 
