@@ -27,7 +27,7 @@ def test_topics_with_unknown_configs_keep_their_records(tmp_path: Path) -> None:
     assert rows(folder) == before
     topics = {row[0] for row in before}
     assert all(topic in done.err for topic in topics)
-    assert "give the limit with -c retention.ms=" in done.err
+    assert "give the limit with -c retention.ms=N" in done.err
 
 
 def test_retain_of_the_library_keeps_them_too(tmp_path: Path) -> None:

@@ -82,6 +82,13 @@ def test_an_unknown_entry_of_the_log_directory_is_reported(root: Path, name: str
     assert absent(root) == (1, {"unknown"})
 
 
+def test_damaged_bytes_that_salvage_stored_are_reported(root: Path) -> None:
+    (root / "t-0" / "stratalog-damaged").mkdir()
+    done = run("verify", root, "--absent", "-", stdin="other\n")
+    assert (done.code, [row["status"] for row in done.rows()]) == (1, ["ok", "unknown"])
+    assert "salvage" in done.rows()[1]["detail"]
+
+
 def test_a_directory_without_files_proves_nothing(tmp_path: Path) -> None:
     with stratalog.open(tmp_path / "logs"):
         pass

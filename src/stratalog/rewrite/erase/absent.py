@@ -25,6 +25,7 @@ from stratalog.rewrite.erase.keys import KeySet
 from stratalog.rewrite.erase.search import KeyFinder
 from stratalog.storage.files.filesystem import DirEntry, FileStat, FileSystem
 from stratalog.storage.names import (
+    DAMAGED_DIR,
     FAILED_SYNC,
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA,
@@ -186,6 +187,9 @@ class _Listing:
             file = parse_partition_file(entry.name)
             if entry.is_dir and parse_undo_dir(entry.name) is not None:
                 yield from self.folder(path, topic_partition)
+            elif entry.is_dir and entry.name == DAMAGED_DIR:
+                detail = "damaged bytes that salvage has stored: they were not searched"
+                yield _Listed(path, topic_partition, detail=detail)
             elif not entry.is_file:
                 yield _unknown(path, entry, topic_partition)
             elif file is not None and file.kind is FileKind.V07:

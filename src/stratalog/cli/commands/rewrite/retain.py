@@ -72,7 +72,7 @@ def command(
         reporter.warn(
             f"the configs of {', '.join(unknown)} are not known, because Kafka created them: only segments "
             "below the log start offset are deleted; to delete by age or size, give the limit with -c "
-            "retention.ms=… or -c retention.bytes=…"
+            "retention.ms=N or -c retention.bytes=N"
         )
     deletions = sum(len(each.plan.deletions) for each in found)
     done = "segments were deleted" if write and deletions else ""
