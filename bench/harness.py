@@ -200,10 +200,12 @@ def run_case(each: Case, *, rounds: int, quick: bool, clock: Clock = time.perf_c
 def interleave(
     work: Workload, unit: str, rounds: int, clock: Clock
 ) -> tuple[list[float], list[float]]:
-    """Ours, the peer's, ours, the peer's, ...; after a warm-up of each that is not counted."""
+    """Ours, the peer's, ours, the peer's, ...; after a warm-up of each that is not counted. A call that needs
+    something prepared ``before`` it is warm already, and is made once in a round."""
     peer_amount = work.amount if work.peer_amount is None else work.peer_amount
     sides = [(work.ours, work.amount)] + ([(work.peer, peer_amount)] if work.peer else [])
-    repeats = [warm_up(call, clock) if is_timed(unit) else 1 for call, _ in sides]
+    is_repeated = is_timed(unit) and work.before is None
+    repeats = [warm_up(call, clock) if is_repeated else 1 for call, _ in sides]
     figures: list[list[float]] = [[], []]
     for _ in range(rounds):
         for side, (call, amount) in enumerate(sides):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from stratalog.records import kernel
 from stratalog.records.compression import Decompressor
-from stratalog.records.layout import ROW_WIDTH, Row
+from stratalog.records.layout import CODEC_MASK, ROW_WIDTH, Row
 from stratalog.records.model import BatchHeader
 from stratalog.storage.segment.log_file import Window
 from stratalog.types import Bytes
@@ -46,7 +46,9 @@ class BatchReader:
         start = header.payload_position
         stored = memoryview(data)[start : start + header.payload_size_bytes]
         payload = (
-            self._decompressor.decompress(header.codec, stored, magic=header.magic)
+            self._decompressor.decompress(
+                header.attributes & CODEC_MASK, stored, magic=header.magic
+            )
             if len(stored)
             else stored
         )

@@ -7,7 +7,7 @@ output is taken whenever it has enough: memory does not depend on the size of a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from stratalog.records.columns import WalkEnd
 from stratalog.records.layout import INT32_MAX, Ending
@@ -19,6 +19,11 @@ from stratalog.storage.segment.walk import Step, walk_windows
 from stratalog.types import Progress
 
 __all__ = ["SourceSegment", "Transform", "check_end", "transform_segment", "walk_source"]
+
+#: Mapping a large window, and bringing its pages in at once, would hold the interpreter's lock for a
+#: millisecond, and with it the appends of other threads. Small windows whose pages come in as they are read
+#: are as fast.
+_MAPPED_SIZE: Final = 8 << 20
 
 
 class SourceSegment(NamedTuple):
@@ -89,7 +94,11 @@ def walk_source(source: SourceSegment, step: Step, note_read: Progress) -> Itera
         note_read(moved)
 
     for pause in walk_windows(
-        source.log_file(), step, max_batch_bytes=INT32_MAX, progress=note, reads_all=True
+        source.log_file(),
+        step,
+        max_batch_bytes=INT32_MAX,
+        progress=note,
+        mapped_size=_MAPPED_SIZE,
     ):
         note(pause.position)
         yield pause

@@ -36,6 +36,10 @@ _END_MARK: Final = bytes(4)
 _U32: Final = struct.Struct("<I")
 
 
+#: Start, end, whether it is stored raw, and the most that it can decode to.
+_Block = tuple[int, int, bool, int]
+
+
 class _Header(NamedTuple):
     flags: int
     block_size_max: int
@@ -92,6 +96,9 @@ def read(view: memoryview, scratch: Scratch, magic: int) -> int:
     the limit is passed shows after it.
     """
     header = _read_header(view, magic)
+    single = _single_block(view, header)
+    if single is not None and single[3] <= scratch.size_max:
+        return _decode_block(view, single, scratch.room(single[3] + _STAGE_STEP), 0)
     bound = largest = 0
     end = header.size
     for _, stop, _, block_bound in _blocks(view, header):
@@ -127,7 +134,26 @@ def _read_frame(view: memoryview, header: _Header, end: int, bound: int, scratch
     return read_within(_CODEC, cramjam.lz4.decompress_into, memoryview(plain), bound, scratch)
 
 
-def _blocks(view: memoryview, header: _Header) -> Iterator[tuple[int, int, bool, int]]:
+def _single_block(view: memoryview, header: _Header) -> _Block | None:
+    """The block of a frame that has only this one, without checksums, as small batches have; None for all
+    other frames, sound or not."""
+    flags, block_size_max, at = header
+    if flags & (_INDEPENDENT | _BLOCK_CHECKSUM | _CONTENT_CHECKSUM) != _INDEPENDENT:
+        return None
+    if len(view) < at + 8:
+        return None
+    (word,) = _U32.unpack_from(view, at)
+    size = word & ~_STORED
+    start = at + 4
+    if not 0 < size <= block_size_max or start + size + 4 > len(view):
+        return None
+    if view[start + size : start + size + 4] != _END_MARK:
+        return None
+    stored = word != size
+    return start, start + size, stored, size if stored else min(block_size_max, 255 * size)
+
+
+def _blocks(view: memoryview, header: _Header) -> Iterator[_Block]:
     """Start, end, whether it is stored raw, and the most that it can decode to, of every block.
 
     What is behind the end mark is not looked at.
@@ -154,9 +180,17 @@ def _blocks(view: memoryview, header: _Header) -> Iterator[tuple[int, int, bool,
 
 
 def _read_header(view: memoryview, magic: int) -> _Header:
+    head = bytes(view[:15])
+    if len(head) > 7 and not head[4] & _CONTENT_SIZE:
+        head = head[:7]  # the same in nearly every batch
+    return _parse_header(head, magic)
+
+
+@lru_cache(maxsize=64)
+def _parse_header(view: bytes, magic: int) -> _Header:
     if len(view) < 7:
         raise damaged(_CODEC, "it ends inside the frame header")
-    if bytes(view[:4]) != _MAGIC:
+    if view[:4] != _MAGIC:
         raise damaged(_CODEC, "it does not start with the frame magic")
     flags, block_code = view[4], view[5]
     if flags >> 6 != _VERSION >> 6 or flags & _RESERVED:
@@ -167,13 +201,23 @@ def _read_header(view: memoryview, magic: int) -> _Header:
     if len(view) <= at:
         raise damaged(_CODEC, "it ends inside the frame header")
     # Magic 0 was written with a wrong checksum for years: Kafka does not look at it there.
-    if magic != 0 and view[at] != _header_checksum(bytes(view[4:at])):
+    if magic != 0 and view[at] != _header_checksum(view[4:at]):
         raise damaged(_CODEC, "the frame header does not match its checksum")
     return _Header(flags, 1 << (2 * (block_code >> 4) + 8), at + 1)
 
 
 def _decode_blocks(view: memoryview, header: _Header, out: memoryview, size_max: int) -> int:
-    """The decoded size, or one that is above ``size_max`` as soon as it is.
+    """The decoded size, or one that is above ``size_max`` as soon as it is."""
+    end = 0
+    for block in _blocks(view, header):
+        if end > size_max:
+            break
+        end = _decode_block(view, block, out, end)
+    return end
+
+
+def _decode_block(view: memoryview, block: _Block, out: memoryview, at: int) -> int:
+    """Decode a block to ``out[at:]``, and say where it ends there.
 
     When the library cannot decode a bare block it tries again as if the block's size stood before
     it, and so makes other bytes out of damaged ones. Hence we do put a size before it, and one
@@ -181,25 +225,19 @@ def _decode_blocks(view: memoryview, header: _Header, out: memoryview, size_max:
     """
     import cramjam
 
-    decode = cramjam.lz4.decompress_block_into
-    end = 0
-    for start, stop, stored, bound in _blocks(view, header):
-        if end > size_max:
-            break
-        if stored:
-            out[end : end + bound] = view[start:stop]
-            end += bound
-            continue
-        room = (bound // _STAGE_STEP + 1) * _STAGE_STEP
-        staged = b"".join((_U32.pack(room), view[start:stop]))
-        try:
-            size = decode(staged, out[end : end + room])
-        except BaseException as error:  # noqa: BLE001
-            raise damaged(_CODEC, refusal(error)) from None
-        if size > bound:
-            raise damaged(_CODEC, f"a block of more than {bound} decompressed bytes")
-        end += size
-    return end
+    start, stop, stored, bound = block
+    if stored:
+        out[at : at + bound] = view[start:stop]
+        return at + bound
+    room = (bound // _STAGE_STEP + 1) * _STAGE_STEP
+    staged = b"".join((_U32.pack(room), view[start:stop]))
+    try:
+        size = cramjam.lz4.decompress_block_into(staged, out[at : at + room])
+    except BaseException as error:  # noqa: BLE001
+        raise damaged(_CODEC, refusal(error)) from None
+    if size > bound:
+        raise damaged(_CODEC, f"a block of more than {bound} decompressed bytes")
+    return at + int(size)
 
 
 def _header_bytes(flags: int, block_code: int, magic: int) -> bytes:

@@ -93,8 +93,11 @@ def open_log_file(path: str, file_system: FileSystem | None = None) -> Iterator[
 class Window:
     """A part of a file in memory: ``data[:length]`` are the bytes from ``position`` on."""
 
-    def __init__(self, log_file: LogFile, *, reads_all: bool = False) -> None:
+    def __init__(
+        self, log_file: LogFile, *, reads_all: bool = False, mapped_size: int = MAPPED_SIZE
+    ) -> None:
         self._log_file = log_file
+        self._mapped_size = mapped_size
         self._reads_all = reads_all
         self._may_map = log_file.size >= _MAPPED_SIZE_MIN and not log_file.is_v07
         self._buffer = bytearray()
@@ -116,7 +119,7 @@ class Window:
         """
         self.position = position
         rest = max(self._log_file.size - position, 0)
-        if self._may_map and self._map(min(max(size or 0, MAPPED_SIZE), rest)):
+        if self._may_map and self._map(min(max(size or 0, self._mapped_size), rest)):
             return
         self._read(min(max(size or 0, WINDOW_SIZE), rest))
 

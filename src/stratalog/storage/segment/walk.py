@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from stratalog.errors import CorruptionError
 from stratalog.records.columns import WalkEnd
 from stratalog.records.layout import LOG_OVERHEAD, SIZE_AT, V07_LENGTH_SIZE, Ending, Reason
-from stratalog.storage.segment.log_file import LogFile, Window
+from stratalog.storage.segment.log_file import MAPPED_SIZE, LogFile, Window
 from stratalog.types import Progress
 
 __all__ = [
@@ -65,6 +65,7 @@ def walk_windows(
     hop: Hop | None = None,
     progress: Progress | None = None,
     reads_all: bool = False,
+    mapped_size: int = MAPPED_SIZE,
     start: int = 0,
     classifies: bool = True,
 ) -> Iterator[WalkEnd]:
@@ -72,10 +73,11 @@ def walk_windows(
     empty what it fills, and last the end of the file; positions are the file's.
 
     Before each window but the first, ``hop`` may go on by itself. ``reads_all``: the steps look at every
-    byte, and skip nothing by its header. The end is CORRUPT if a batch that seems cut off hides intact ones
-    (``classify_tail``); without ``classifies`` it is INCOMPLETE, and the caller decides.
+    byte, and skip nothing by its header. ``mapped_size`` is how much is mapped at a time. The end is CORRUPT
+    if a batch that seems cut off hides intact ones (``classify_tail``); without ``classifies`` it is
+    INCOMPLETE, and the caller decides.
     """
-    window = Window(log_file, reads_all=reads_all)
+    window = Window(log_file, reads_all=reads_all, mapped_size=mapped_size)
     window.load(start)
     at = 0
     while True:
