@@ -200,17 +200,15 @@ def run_case(each: Case, *, rounds: int, quick: bool, clock: Clock = time.perf_c
 def interleave(
     work: Workload, unit: str, rounds: int, clock: Clock
 ) -> tuple[list[float], list[float]]:
-    """Ours, the peer's, ours, the peer's, ...; after a warm-up of each that is not counted. A call that needs
-    something prepared ``before`` it is warm already, and is made once in a round."""
+    """Ours, the peer's, ours, the peer's, ...; after a warm-up of each that is not counted."""
     peer_amount = work.amount if work.peer_amount is None else work.peer_amount
     sides = [(work.ours, work.amount)] + ([(work.peer, peer_amount)] if work.peer else [])
-    is_repeated = is_timed(unit) and work.before is None
-    repeats = [warm_up(call, clock) if is_repeated else 1 for call, _ in sides]
+    before = work.before or _nothing
+    repeats = [warm_up(call, before, clock) if is_timed(unit) else 1 for call, _ in sides]
     figures: list[list[float]] = [[], []]
     for _ in range(rounds):
         for side, (call, amount) in enumerate(sides):
-            if work.before is not None:
-                work.before()
+            before()
             figures[side].append(one_round(call, amount, unit, repeats[side], clock))
     return figures[0], figures[1]
 
@@ -219,11 +217,16 @@ def is_timed(unit: str) -> bool:
     return unit == "s" or unit.endswith("/s")
 
 
-def warm_up(call: Call, clock: Clock) -> int:
+def _nothing() -> None:
+    return
+
+
+def warm_up(call: Call, before: Callable[[], object], clock: Clock) -> int:
     """How often to repeat the call within a round. A long call is made only once here."""
     seconds = 0.0
     for _ in range(2):
         if seconds < ROUND_SECONDS:
+            before()
             started = clock()
             call()
             seconds = clock() - started

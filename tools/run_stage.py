@@ -89,10 +89,16 @@ def chosen_seed() -> int:
 def command(stage: Stage, seed: int, given: Sequence[str]) -> list[str]:
     words = [sys.executable, "-m", "pytest", "-m", stage.select, "--timeout", f"{stage.timeout_s}"]
     if stage.is_parallel:
-        words += ["-n", os.environ.get("STRATALOG_JOBS", "auto"), "--dist", "loadgroup"]
+        words += ["-n", workers(), "--dist", "loadgroup"]
     if stage.is_random:
         words.append(f"--hypothesis-seed={seed}")
     return [*words, *given]
+
+
+def workers() -> str:
+    """Return how many processes run tests: one more than cores, for one of them mostly waits for Java."""
+    given = os.environ.get("STRATALOG_JOBS", "auto")
+    return str((os.cpu_count() or 1) + 1) if given == "auto" else given
 
 
 def environment(name: str, stage: Stage, seed: int) -> dict[str, str]:

@@ -94,10 +94,10 @@ class Window:
     """A part of a file in memory: ``data[:length]`` are the bytes from ``position`` on."""
 
     def __init__(
-        self, log_file: LogFile, *, reads_all: bool = False, mapped_size: int = MAPPED_SIZE
+        self, log_file: LogFile, *, reads_all: bool = False, mapped_size: int | None = None
     ) -> None:
         self._log_file = log_file
-        self._mapped_size = mapped_size
+        self._mapped_size = MAPPED_SIZE if mapped_size is None else mapped_size
         self._reads_all = reads_all
         self._may_map = log_file.size >= _MAPPED_SIZE_MIN and not log_file.is_v07
         self._buffer = bytearray()

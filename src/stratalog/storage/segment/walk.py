@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from stratalog.errors import CorruptionError
 from stratalog.records.columns import WalkEnd
 from stratalog.records.layout import LOG_OVERHEAD, SIZE_AT, V07_LENGTH_SIZE, Ending, Reason
-from stratalog.storage.segment.log_file import MAPPED_SIZE, LogFile, Window
+from stratalog.storage.segment.log_file import LogFile, Window
 from stratalog.types import Progress
 
 __all__ = [
@@ -65,7 +65,7 @@ def walk_windows(
     hop: Hop | None = None,
     progress: Progress | None = None,
     reads_all: bool = False,
-    mapped_size: int = MAPPED_SIZE,
+    mapped_size: int | None = None,
     start: int = 0,
     classifies: bool = True,
 ) -> Iterator[WalkEnd]:
