@@ -88,7 +88,7 @@ def kibibytes(name):
 
 path, memory = sys.argv[1:]
 sum(batch.num_rows for batch in stratalog.scan(path, latest_per_key=True, end=100))
-open("/proc/self/clear_refs", "w").write("5")  # the peak starts anew from here
+open("/proc/self/clear_refs", "w").write("5")  # the peak is counted from here
 before = kibibytes("VmRSS")
 scan = stratalog.scan(path, latest_per_key=True, memory_bytes=int(memory))
 sum(batch.num_rows for batch in scan)

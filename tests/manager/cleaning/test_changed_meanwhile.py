@@ -167,7 +167,7 @@ def test_unexpected_error_is_remembered_with_the_partition(
         assert status.last_run.error == status.uncleanable
 
 
-def test_checkpoint_is_not_stored_after_an_undo_that_came_first(tmp_path: Path) -> None:
+def test_undo_of_a_compaction_forgets_the_cleaner_checkpoint(tmp_path: Path) -> None:
     """The originals that came back were not compacted."""
     with stratalog.open(tmp_path, sync=False) as logs:
         logs.create("t", 1, COMPACTED)
