@@ -22,12 +22,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "records": GROUND,
     "protocol": GROUND,
     "storage": GROUND | {"records"},
-    "inspect": GROUND | {"records", "storage"},
-    "rewrite": GROUND | {"records", "storage"},
-    "manager": GROUND | {"records", "storage", "rewrite"},
-    "broker": GROUND | {"records", "storage", "rewrite", "manager", "protocol"},
-    "spark": GROUND | {"records", "storage", "inspect", "rewrite", "manager"},
-    "console": GROUND | {"records", "storage", "inspect"},
+    "metadata": GROUND | {"records", "storage"},
+    "inspect": GROUND | {"records", "storage", "metadata"},
+    "rewrite": GROUND | {"records", "storage", "metadata"},
+    "manager": GROUND | {"records", "storage", "metadata", "rewrite"},
+    "broker": GROUND | {"records", "storage", "metadata", "rewrite", "manager", "protocol"},
+    "spark": GROUND | {"records", "storage", "metadata", "inspect", "rewrite", "manager"},
+    "console": GROUND | {"records", "storage", "metadata", "inspect"},
 }
 BELOW_CLI = set(MAY_IMPORT)
 MAY_IMPORT |= {
@@ -65,6 +66,16 @@ WITHIN: dict[str, dict[str, set[str]]] = {
             "epochs", "files", "log", "log_config", "names", "producers", "segment", "views",
         },
         "partition_log": {"files", "log", "log_config", "log_roles", "recovery", "segment"},
+    },
+    "metadata": {
+        "fields": set(),
+        "records": {"fields"},
+        "batches": {"records"},
+        "image": {"records"},
+        "changes": {"image", "records"},
+        "snapshot": {"batches", "image", "records"},
+        "reader": {"batches", "image", "records", "snapshot"},
+        "store": {"batches", "image", "reader", "records", "snapshot"},
     },
     "inspect": {
         "result": set(),

@@ -44,6 +44,7 @@ __all__ = [
     "RegionDecoder",
     "Selection",
     "WalkEnd",
+    "binary_values",
     "column_mask",
     "decode_records",
     "records_of",
@@ -357,15 +358,15 @@ def records_of(taken: DecodedColumns) -> Iterator[Record]:
     offsets = memoryview(buffers[Column.OFFSET][0]).cast("q")
     timestamps = memoryview(buffers[Column.TIMESTAMP_MS][0]).cast("q")
     types = memoryview(buffers[Column.TIMESTAMP_TYPE][0]).cast("i")
-    keys = _binary_values(taken.rows, *buffers[Column.KEY])
-    values = _binary_values(taken.rows, *buffers[Column.VALUE])
+    keys = binary_values(taken.rows, *buffers[Column.KEY])
+    values = binary_values(taken.rows, *buffers[Column.VALUE])
     ends, header_count, header_keys, header_values = buffers[Column.HEADERS]
     ends = memoryview(ends).cast("i")
     headers = [
         RecordHeader((key or b"").decode("utf-8"), value)
         for key, value in zip(
-            _binary_values(header_count, None, *header_keys),
-            _binary_values(header_count, *header_values),
+            binary_values(header_count, None, *header_keys),
+            binary_values(header_count, *header_values),
             strict=True,
         )
     ]
@@ -380,7 +381,8 @@ def records_of(taken: DecodedColumns) -> Iterator[Record]:
         )
 
 
-def _binary_values(rows: int, valid: Any, ends: Any, data: Any) -> list[bytes | None]:
+def binary_values(rows: int, valid: Any, ends: Any, data: Any) -> list[bytes | None]:
+    """Return the values of a binary column that was taken, from its buffers."""
     bitmap = None if valid is None else memoryview(valid)
     offsets = memoryview(ends).cast("i")
     view = memoryview(data)

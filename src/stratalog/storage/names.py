@@ -28,6 +28,7 @@ __all__ = [
     "LOCK",
     "LOG_START_CHECKPOINT",
     "LOG_SUFFIX",
+    "METADATA_DIR",
     "META_PROPERTIES",
     "PARTITION_METADATA",
     "RECOVERY_CHECKPOINT",
@@ -106,8 +107,10 @@ ROOT_FILES: Final = frozenset(
 )  # fmt: skip
 #: A folder there with indexes of segments that are in remote storage.
 REMOTE_INDEXES: Final = "remote-log-index-cache"
-#: Folders there that are no partitions of ours, and that Kafka puts there itself.
-FOREIGN_ROOT_DIRS: Final = frozenset({REMOTE_INDEXES, "__cluster_metadata-0"})
+#: A folder in the first log directory: topics, ids and configs (``stratalog.metadata``).
+METADATA_DIR: Final = "__cluster_metadata-0"
+#: Folders there that look like those of partitions and are not.
+FOREIGN_ROOT_DIRS: Final = frozenset({REMOTE_INDEXES, METADATA_DIR})
 
 #: Whatever is replaced in one step is first written beside itself, under this suffix.
 TEMPORARY_SUFFIX: Final = ".tmp"
